@@ -45,10 +45,11 @@ class Incoming:
     the requester's span, or None; the handler's own is `mqcore.trace.current()`. `cancelled`: the
     requester does not wait any longer."""
 
-    __slots__ = ("_frame", "_link", "_stop", "cancelled", "deadline", "peer", "trace_context")
+    __slots__ = ("_frame", "_gate", "_link", "_stop", "cancelled", "deadline", "peer", "trace_context")
 
     def __init__(self, link: Any, frame: frames.Request, peer: Member) -> None:
         self._stop: Callable[[], Any] | None = None
+        self._gate: Gate | None = None      # where it waits, or has waited
         self._link = link
         self._frame = frame
         self.peer = peer
@@ -59,6 +60,8 @@ class Incoming:
     def cancel(self) -> None:
         """The requester does not wait any longer, or its link is gone."""
         self.cancelled = True
+        if self._gate is not None:
+            self._gate.withdrawn(self)
         if self._stop is not None:
             self._stop()
 
@@ -185,6 +188,8 @@ class Service:
         link.serving[frame.id] = job
         if verdict == "run":
             self.node.loop.spawn(self._run, job)
+        else:
+            job._gate = self.requests
 
     async def _run(self, job: Incoming) -> None:
         number = job._frame.id

@@ -223,3 +223,52 @@ def test_descriptors_stay_flat(once, key):
             assert await one.until(lambda: len(os.listdir("/proc/self/fd")) <= count, LIMIT)
 
     once(main)
+
+
+class Waits:
+    """A request waits for `go`."""
+
+    def __init__(self):
+        self.go = False
+        self.bodies = []
+
+    async def request(self, req):
+        self.bodies.append(req.body)
+        while not self.go:
+            await sleep(0)
+        return req.body
+
+
+def test_requests_that_are_cancelled_keep_no_place(once, key):
+    """In the queue of the service that has them, neither bytes nor a number."""
+    async def main():
+        handler = Waits()
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("it", handler, concurrency=1, queue_bytes=1000) as service:
+            await two.await_members("it", timeout=LIMIT)
+            gate = service.requests
+
+            def ask(body):
+                return asyncio.ensure_future(two.arequest("it", body, timeout=None))
+
+            runs = ask(b"runs")
+            assert await one.until(lambda: gate.running, LIMIT)
+            many = [ask(bytes(100)) for _ in range(10)]
+            assert await one.until(lambda: gate.bytes == 1000, LIMIT)
+            with pytest.raises(cluster.Overloaded):
+                await ask(b"1")
+            for task in many:
+                task.cancel()
+            assert await one.until(lambda: gate.cancelled == 10, LIMIT)
+            assert gate.bytes == 0 and gate.load == 1 and len(gate.queue) == 0
+            waits = ask(bytes(1000))
+            assert await one.until(lambda: gate.load == 2, LIMIT)
+            runs.cancel()           # it has its place until its handler returns
+            assert await one.until(lambda: two.requests.pending == 1, LIMIT)
+            assert gate.running == 1 and len(gate.queue) == 1
+            handler.go = True
+            assert await waits == bytes(1000) and handler.bodies == [b"runs", bytes(1000)]
+            assert gate.accounts() == {"offered": 13, "running": 0, "waiting": 0, "done": 2,
+                                       "refused": 1, "expired": 0, "cancelled": 10}
+
+    once(main)
