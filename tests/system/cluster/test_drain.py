@@ -319,6 +319,93 @@ def test_the_other_process_does_not_know_the_tunnel_any_more(once, key):
     once(lambda: reading(use)(10)(key))
 
 
+class Chain:
+    """Each request and each tunnel ends when the next one has come."""
+
+    def __init__(self):
+        self.last = asyncio.Event()
+
+    async def request(self, req):
+        self.last.set()
+        self.last = mine = asyncio.Event()
+        await mine.wait()
+        return b"done"
+
+    async def tunnel(self, tun):
+        await self.request(None)
+
+
+async def ask(client):
+    await client.arequest("chain", b"", timeout=LIMIT)
+
+
+async def stream(client):
+    async with client.atunnel("chain", timeout=LIMIT) as tunnel:
+        await tunnel.asend(b"1")
+        with pytest.raises(cluster.TunnelClosed):
+            await tunnel.arecv(timeout=LIMIT)
+
+
+@pytest.mark.parametrize("call", [ask, stream])
+def test_tasks_of_the_node_go_on_calling(once, key, call):
+    """There is always a call under way. Those that were when it began are waited for."""
+    async def use(server, client, work, slow):
+        ended, calls, chain = [], [], Chain()
+
+        async def go_on():
+            with pytest.raises((cluster.ClusterError, cluster.TunnelClosed)):
+                while True:
+                    calls.append(asyncio.ensure_future(call(client)))
+                    if len(calls) > 1:
+                        await calls[-2]
+                        ended.append(client.draining)
+
+        async with server.aserve("chain", chain):
+            await client.await_members("chain", timeout=LIMIT)
+            going = asyncio.ensure_future(go_on())
+            assert await client.until(lambda: ended, LIMIT)
+            assert await client.adrain(10) is True and ended.count(True) >= 1
+            await going
+            chain.last.set()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    once(lambda: linked(use)(key))
+
+
+def test_a_handler_under_way_calls_on(once, key):
+    """What it begins while its node drains is neither refused nor forgotten."""
+    reader = Reader()
+
+    class Front:
+        go = False
+
+        async def request(self, req):
+            self.go = True
+            while not self.net.draining:
+                await sleep(0)
+            tunnel = await self.net.atunnel("reader", timeout=LIMIT)
+            await sent(tunnel)
+            return await self.net.arequest("echo", req.body, timeout=LIMIT)
+
+    class Echo:
+        async def request(self, req):
+            return req.body
+
+    async def use(server, client, work, slow):
+        front = Front()
+        front.net = client
+        async with server.aserve("reader", reader), server.aserve("echo", Echo()), \
+                client.aserve("front", front):
+            for name in ("reader", "echo"):
+                await client.await_members(name, timeout=LIMIT)
+            asking = asyncio.ensure_future(server.arequest("front", b"1", timeout=LIMIT))
+            assert await server.until(lambda: front.go, LIMIT)
+            assert await client.adrain(LIMIT) is True
+            assert await asking == b"1" and reader.got == 5
+
+    once(lambda: linked(use)(key))
+
+
 def test_a_tunnel_to_the_node_itself(once, key):
     class Answers:
         tunnels = []
