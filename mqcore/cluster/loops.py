@@ -298,6 +298,8 @@ class TrioLoop(Loop):
             raise _gone() from None
 
     async def aclose(self) -> None:
+        with self.trio.CancelScope(shield=True):
+            await self.begun.wait()     # another task may be within start()
         self.nursery.cancel_scope.cancel()
         if self._within(self.trio.lowlevel.current_task()):
             return          # a handler has closed its node; this cancels it

@@ -76,6 +76,7 @@ class Core:
         self.counts: dict[str, int] = {}
         self.rejections: dict[str, KeyRejected] = {}
         self.draining = self.begun = self.closed = False
+        self.ready = False          # it has all that calls need
         self.drained = False        # adrain() has closed it, and all was finished
         self.pid = os.getpid()
         self.loop: Loop
@@ -94,10 +95,14 @@ class Core:
         self.loop = loop_here(self._trouble)
         await self.loop.start()
         try:
+            self._check_closed()
             await self._begin()
+            self._check_closed()
         except BaseException:
-            await self._end()
+            if not self.closed:         # else another task ends it
+                await self._end()
             raise
+        COMPONENTS.add(self)
         return self
 
     async def _begin(self) -> None:
@@ -115,6 +120,7 @@ class Core:
         url = self._url or self.links.urls[0]
         if wildcard(url):       # the name of a seed may have to be looked up
             url = await self.loop.in_thread(lambda: reachable(url, self.sources.targets()))
+            self._check_closed()
         self.links.check(url)
         public = self.static.public_key().public_bytes_raw()
         record = frames.Record(node_id(public), url, incarnation, self.zone, {}, self.version)
@@ -126,16 +132,16 @@ class Core:
         self.requests, self.surveys = Requests(self), Surveys(self)
         self.topics, self.tunnels = Topics(self), Tunnels(self)
         self.handlers = self._handlers()
+        self.ready = True
         self.links.receive()
         self.loop.spawn(self.links.watch)
         self.loop.spawn(self._ticks)
         self.pulse.start()
         self.sources.start()
-        await self.until(self._settled, SETTLE)
+        await self.until(lambda: self.closed or self._settled(), SETTLE)
         rejected = next((error for error in self.rejections.values()), None)
         if rejected is not None and not self.directory.members:
             raise rejected
-        COMPONENTS.add(self)
 
     def _settled(self) -> bool:
         """Whether each seed has answered, or cannot at present, and all members are linked."""
@@ -216,10 +222,13 @@ class Core:
     def check(self) -> None:
         if self.pid != os.getpid():
             raise Forked("this node belongs to the parent process", hint="join in the child")
+        self._check_closed()
+        if not self.ready:
+            raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")
+
+    def _check_closed(self) -> None:
         if self.closed:
             raise NodeClosed("this node has left the cluster")
-        if not self.begun:
-            raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")
 
     async def until(self, condition: Callable[[], Any], timeout: float | None) -> bool:
         """Wait until something that changes with members or jobs is true."""

@@ -45,7 +45,8 @@ class Incoming:
     the requester's span, or None; the handler's own is `mqcore.trace.current()`. `cancelled`: the
     requester does not wait any longer."""
 
-    __slots__ = ("_frame", "_gate", "_link", "_stop", "cancelled", "deadline", "peer", "trace_context")
+    __slots__ = ("_frame", "_gate", "_link", "_stop", "cancelled", "deadline", "peer",
+                 "trace_context")
 
     def __init__(self, link: Any, frame: frames.Request, peer: Member) -> None:
         self._stop: Callable[[], Any] | None = None

@@ -91,7 +91,10 @@ class Tunnel:
         side takes nothing; a message that was begun is then lost, and the tunnel closed."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise UsageError(f"a message must be bytes, not {type(data).__name__}")
-        view = memoryview(data).cast("B")
+        view = memoryview(data)
+        if not view.c_contiguous:       # every second byte of something, say
+            view = memoryview(bytes(view))
+        view = view.cast("B")
         if len(view) > MESSAGE:
             raise UsageError(f"a message of {len(view)} bytes, {MESSAGE} is the limit")
         limit = ends_at(timeout)

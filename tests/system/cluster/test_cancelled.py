@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import os
+import socket
+import threading
 
 import pytest
 import trio
@@ -10,6 +12,7 @@ import trio
 import mqcore as mq
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
+from mqcore.cluster import node
 
 LIMIT = 50.0
 TURNS = 24      # of the loop; more than a call takes on loopback is fine
@@ -166,6 +169,74 @@ def test_another_task_drains_the_node(run, key):
                     await sleep(0.01)
                 assert done == [True] and two.closed
             assert await one.until(lambda: not one.directory.members, LIMIT)
+
+    run(main)
+
+
+def joining(one, made):
+    """Have a task join; what it finds is added to the list."""
+    found = []
+
+    async def join():
+        try:
+            found.append(await made.__aenter__())
+        except Exception as error:
+            found.append(error)
+
+    one.loop.spawn(join)
+    return found
+
+
+@pytest.mark.keeps(threads=1, why="trio keeps its threads for ten seconds")
+def test_a_node_that_looks_up_its_address_is_closed(run, key, monkeypatch):
+    held = threading.Event()
+    monkeypatch.setattr(node, "reachable",
+                        lambda url, targets: held.wait(LIMIT) and "tcp://127.0.0.1:1")
+
+    async def main():
+        async with cluster.ajoin(key) as one:
+            made = cluster.ajoin(key, listen="tcp://0.0.0.0:0")
+            found = joining(one, made)
+            assert await one.until(lambda: hasattr(made, "links"), LIMIT)
+            for call in (made.adrain(1), made.arequest("echo", b"")):
+                with pytest.raises(mq.StateError, match="not joined"):
+                    await call
+            assert not made.draining
+            await made.aclose()
+            held.set()
+            assert await one.until(lambda: found, LIMIT)
+            assert isinstance(found[0], cluster.NodeClosed) and made.links.socket.closed
+
+    run(main)
+
+
+@pytest.mark.parametrize("what", ["adrain", "aclose"])
+def test_a_node_that_waits_for_its_seeds_is_closed(run, key, what):
+    async def main():
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            async with cluster.ajoin(key) as one:
+                made = cluster.ajoin(key, seeds=[f"tcp://127.0.0.1:{silent.getsockname()[1]}"])
+                found = joining(one, made)
+                assert await one.until(lambda: made.ready, LIMIT)
+                assert await getattr(made, what)() in (True, None)
+                assert await one.until(lambda: found, LIMIT)
+                assert isinstance(found[0], cluster.NodeClosed) and made.links.socket.closed
+
+    run(main)
+
+
+def test_a_node_is_closed_as_it_begins_to_join(run, key):
+    async def main():
+        async with cluster.ajoin(key) as one:
+            for _ in range(10):
+                made = cluster.ajoin(key)
+                found = joining(one, made)
+                while not made.begun:
+                    await sleep(0)
+                await made.aclose()
+                assert await one.until(lambda: found, LIMIT)    # noqa: B023
+                assert found[0] is made or isinstance(found[0], cluster.NodeClosed)
+                assert not hasattr(made, "links") or made.links.socket.closed
 
     run(main)
 
