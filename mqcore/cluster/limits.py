@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from typing import Any
 
 WAITING = 10_000        # requests that wait at one service
@@ -10,7 +10,8 @@ WAITING = 10_000        # requests that wait at one service
 
 class Gate:
     """Admits `concurrency` jobs, keeps up to `queue_bytes` of further ones in order, refuses the
-    others. A job has `size` (bytes), `expired(now)` and `cancelled`.
+    others. A job has `size` (bytes), `expired(now)` and `cancelled`. It is itself alone: no two are
+    equal.
 
     Accounts, exact at any moment:
     offered == running + waiting + done + refused + expired + cancelled."""
@@ -18,7 +19,7 @@ class Gate:
     def __init__(self, concurrency: int, queue_bytes: int) -> None:
         self.concurrency = concurrency
         self.queue_bytes = queue_bytes
-        self.queue: deque[Any] = deque()
+        self.queue: OrderedDict[Any, None] = OrderedDict()
         self.bytes = 0
         self.offered = self.running = self.done = 0
         self.refused = self.expired = self.cancelled = 0
@@ -39,9 +40,17 @@ class Gate:
         if len(self.queue) >= WAITING or self.bytes + job.size > self.queue_bytes:
             self.refused += 1
             return "refuse"
-        self.queue.append(job)
+        self.queue[job] = None
         self.bytes += job.size
         return "wait"
+
+    def withdrawn(self, job: Any) -> None:
+        """A job was cancelled. If it still waits, it gives its place to others at once. If it has
+        its turn, see skipped()."""
+        if job in self.queue:
+            del self.queue[job]
+            self.bytes -= job.size
+            self.cancelled += 1
 
     def finished(self) -> None:
         """A running job is over. Call next() afterwards, until it returns None."""
@@ -62,17 +71,14 @@ class Gate:
     def next(self, now: float) -> tuple[Any, bool] | None:
         """A waiting job and whether it must run (False: it has expired, and the requester should
         know). None: nothing waits, or no place is free."""
-        while self.queue and self.running < self.concurrency:
-            job = self.queue.popleft()
+        if self.queue and self.running < self.concurrency:
+            job, _ = self.queue.popitem(last=False)
             self.bytes -= job.size
-            if job.cancelled:
-                self.cancelled += 1
-            elif job.expired(now):
+            if job.expired(now):
                 self.expired += 1
                 return job, False
-            else:
-                self.running += 1
-                return job, True
+            self.running += 1
+            return job, True
         return None
 
     def accounts(self) -> dict[str, int]:

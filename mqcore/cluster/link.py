@@ -222,7 +222,7 @@ class Home:
 
     alive = usable = True
     full = clogged = False
-    surveyed = 0
+    surveyed = answered = 0
 
     def __init__(self, node: Any) -> None:
         self.node = node

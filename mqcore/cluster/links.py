@@ -56,7 +56,7 @@ class Links:
         self._taker: Taker | None = None        # on asyncio
         # Pings that wait for their answer, and how many answers of ours have arrived by then
         self.pings: dict[tuple[Link, int], int] = {}
-        self.broke_off = 0          # links that ended while they owed an answer
+        self.broke_off = 0          # links that owed an answer, tunnels that were lost
         self._number = 0            # of the last one
         self._dialing = 0           # members' addresses that have not answered, about
         try:

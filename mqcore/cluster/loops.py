@@ -102,6 +102,7 @@ class AsyncioLoop(Loop):
         self._task: Any = partial(asyncio.Task, eager_start=True) \
             if sys.version_info >= (3, 12) else asyncio.Task
         self._current: Callable[[], Any] = asyncio.current_task
+        self._cancelled: type[BaseException] = asyncio.CancelledError
         self._armed: Any = None
         self.pools: dict[int, ThreadPoolExecutor] = {}
 
@@ -119,7 +120,9 @@ class AsyncioLoop(Loop):
     async def _guard(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         try:
             await function(*args)
-        except Exception as error:
+        except (self._cancelled, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:
             self.trouble(error)
         finally:        # a callback of the task would cost a turn of the loop
             self.tasks.discard(self._current())
@@ -242,8 +245,15 @@ class TrioLoop(Loop):
             with scope:
                 try:
                     await function(*args)
-                except Exception as error:
-                    self.trouble(error)
+                except BaseException as error:
+                    others, ours = _split(error, (self.trio.Cancelled, KeyboardInterrupt,
+                                                  SystemExit))
+                    if ours is not None:
+                        self.trouble(ours)
+                    if others is error:
+                        raise
+                    if others is not None:
+                        raise others from None
 
         self.nursery.start_soon(run)
         return scope.cancel
@@ -288,6 +298,8 @@ class TrioLoop(Loop):
             raise _gone() from None
 
     async def aclose(self) -> None:
+        with self.trio.CancelScope(shield=True):
+            await self.begun.wait()     # another task may be within start()
         self.nursery.cancel_scope.cancel()
         if self._within(self.trio.lowlevel.current_task()):
             return          # a handler has closed its node; this cancels it
@@ -307,6 +319,14 @@ def _contained(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     except StopIteration as error:
         raise RuntimeError("it raised StopIteration") from error
+
+
+def _split(error: BaseException, kinds: tuple[type[BaseException], ...]) \
+        -> tuple[BaseException | None, BaseException | None]:
+    """What of an exception, which may be a group, is of these kinds, and the rest."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(kinds)
+    return (error, None) if isinstance(error, kinds) else (None, error)
 
 
 def _nothing() -> None:

@@ -24,6 +24,7 @@ from mqcore.cluster.balance import Balancer, Budget
 from mqcore.cluster.checks import encodes, flag_of, limit_of, path_of, texts_of
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Event, Events, Member
+from mqcore.cluster.drain import drain
 from mqcore.cluster.errors import KeyRejected, NodeClosed
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
@@ -75,6 +76,7 @@ class Core:
         self.counts: dict[str, int] = {}
         self.rejections: dict[str, KeyRejected] = {}
         self.draining = self.begun = self.closed = False
+        self.ready = False          # it has all that calls need
         self.drained = False        # adrain() has closed it, and all was finished
         self.pid = os.getpid()
         self.loop: Loop
@@ -93,10 +95,14 @@ class Core:
         self.loop = loop_here(self._trouble)
         await self.loop.start()
         try:
+            self._check_closed()
             await self._begin()
+            self._check_closed()
         except BaseException:
-            await self._end()
+            if not self.closed:         # else another task ends it
+                await self._end()
             raise
+        COMPONENTS.add(self)
         return self
 
     async def _begin(self) -> None:
@@ -114,6 +120,7 @@ class Core:
         url = self._url or self.links.urls[0]
         if wildcard(url):       # the name of a seed may have to be looked up
             url = await self.loop.in_thread(lambda: reachable(url, self.sources.targets()))
+            self._check_closed()
         self.links.check(url)
         public = self.static.public_key().public_bytes_raw()
         record = frames.Record(node_id(public), url, incarnation, self.zone, {}, self.version)
@@ -125,16 +132,16 @@ class Core:
         self.requests, self.surveys = Requests(self), Surveys(self)
         self.topics, self.tunnels = Topics(self), Tunnels(self)
         self.handlers = self._handlers()
+        self.ready = True
         self.links.receive()
         self.loop.spawn(self.links.watch)
         self.loop.spawn(self._ticks)
         self.pulse.start()
         self.sources.start()
-        await self.until(self._settled, SETTLE)
+        await self.until(lambda: self.closed or self._settled(), SETTLE)
         rejected = next((error for error in self.rejections.values()), None)
         if rejected is not None and not self.directory.members:
             raise rejected
-        COMPONENTS.add(self)
 
     def _settled(self) -> bool:
         """Whether each seed has answered, or cannot at present, and all members are linked."""
@@ -203,43 +210,26 @@ class Core:
 
     async def adrain(self, timeout: float | None = 5.0) -> bool:
         """Take no new requests, broadcasts and tunnels, wait for those that run, and for requests
-        and tunnels of this node itself, then leave.
+        and tunnels of this node itself that are under way, then leave.
 
         Returns True if everything was finished, and has arrived, within `timeout` seconds. False
-        also if a link broke before the answers over it have certainly arrived, unless its member
-        has left. If another call closes the node first: its result, False for aclose()."""
+        also if a link broke before the answers over it have certainly arrived, or a tunnel before
+        what this node sent over it, unless its member has left. If another call closes the node
+        first: its result, False for aclose()."""
         self.check()
         limit_of(timeout)
-        self.draining = True
-        for service in self.services.values():
-            service.draining = True
-        self.announce()
-        before, end = self.links.broke_off, timeout and time.monotonic() + timeout
-
-        def finished() -> bool:
-            self.links.confirm()
-            return self.closed or not (
-                self.requests.pending or self.links.holds or self.tunnels.sending
-                or any(service.busy for service in self.services.values()))
-
-        done = await self.until(finished, timeout)
-        if done:        # and until answers have arrived, which the end of a connection may prevent
-            due = {link: link.answered for link in self.links.by_rid.values() if link.owes}
-            done = await self.links.taken(list(due), end and max(0.0, end - time.monotonic())) \
-                and not any(link.confirmed < answered and link.owes and link.member is not None
-                            for link, answered in due.items())
-        if not self.closed:     # by another call
-            self.drained = done and self.links.broke_off == before
-            await self.aclose()
-        return self.drained
+        return await drain(self, timeout)
 
     def check(self) -> None:
         if self.pid != os.getpid():
             raise Forked("this node belongs to the parent process", hint="join in the child")
+        self._check_closed()
+        if not self.ready:
+            raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")
+
+    def _check_closed(self) -> None:
         if self.closed:
             raise NodeClosed("this node has left the cluster")
-        if not self.begun:
-            raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")
 
     async def until(self, condition: Callable[[], Any], timeout: float | None) -> bool:
         """Wait until something that changes with members or jobs is true."""

@@ -78,11 +78,14 @@ class Requests:
         self.number = 0
         self.counts = dict.fromkeys(COUNTS, 0)
         self.pending = 0
+        self.late = 0           # those of them that were made while the node drained
 
     async def ask(self, call: Call, hedge: float | bool | None) -> bytes:
         counts = self.counts
         counts["asked"] += 1
         self.pending += 1
+        late = self.node.draining
+        self.late += late
         outcome = "cancelled"
         self.node.budget.request()
         timer = None
@@ -121,6 +124,7 @@ class Requests:
             if call.attempts:
                 self._withdraw(call)
             self.pending -= 1
+            self.late -= late
             counts[outcome] += 1
 
     def _hedge_at(self, call: Call, hedge: float | bool | None) -> float | None:

@@ -45,10 +45,12 @@ class Incoming:
     the requester's span, or None; the handler's own is `mqcore.trace.current()`. `cancelled`: the
     requester does not wait any longer."""
 
-    __slots__ = ("_frame", "_link", "_stop", "cancelled", "deadline", "peer", "trace_context")
+    __slots__ = ("_frame", "_gate", "_link", "_stop", "cancelled", "deadline", "peer",
+                 "trace_context")
 
     def __init__(self, link: Any, frame: frames.Request, peer: Member) -> None:
         self._stop: Callable[[], Any] | None = None
+        self._gate: Gate | None = None      # where it waits, or has waited
         self._link = link
         self._frame = frame
         self.peer = peer
@@ -59,6 +61,8 @@ class Incoming:
     def cancel(self) -> None:
         """The requester does not wait any longer, or its link is gone."""
         self.cancelled = True
+        if self._gate is not None:
+            self._gate.withdrawn(self)
         if self._stop is not None:
             self._stop()
 
@@ -125,6 +129,13 @@ def _checked(body: Any) -> bytes:
     return found
 
 
+def _answered(result: Any) -> bytes | None:
+    """What broadcast() has returned, as a survey's answer carries it. None: it is no answer."""
+    if not isinstance(result, bytes | bytearray | memoryview):
+        return None
+    return bytes(result) if memoryview(result).nbytes <= frames.BODY else None
+
+
 class Service:
     """One service at this node. It begins with `async with` (or `with`), and ends there: from then
     on it takes nothing new, and requests that run are finished."""
@@ -178,6 +189,8 @@ class Service:
         link.serving[frame.id] = job
         if verdict == "run":
             self.node.loop.spawn(self._run, job)
+        else:
+            job._gate = self.requests
 
     async def _run(self, job: Incoming) -> None:
         number = job._frame.id
@@ -264,20 +277,22 @@ class Service:
         try:
             if job._survey is None or not job._link.clogged:
                 with received(job.trace_context, self._named, "consumer"):
-                    answer = await self._do("broadcast", job)
+                    result = await self._do("broadcast", job)
+                if job._survey is not None:
+                    answer = _answered(result)
         finally:
             self.broadcasts.finished()
-            self._answer(job, answer)
-            self._next()
+            try:
+                self._answer(job, answer)
+            finally:        # whatever that raises, the next one's turn has come
+                self._next()
 
-    def _answer(self, job: Received, answer: Any) -> None:
-        """What the handler has returned. Only a survey wants it, and only bytes count."""
+    def _answer(self, job: Received, answer: bytes | None) -> None:
+        """Only a survey wants one."""
         if job._survey is None:
             return
         job._link.surveyed -= 1
-        body = bytes(answer) if isinstance(answer, bytes | bytearray | memoryview) \
-            and memoryview(answer).nbytes <= frames.BODY else None
-        if not job._link.answer(frames.Answer(job._survey, body)):
+        if not job._link.answer(frames.Answer(job._survey, answer)):
             self.node.count("replies_lost")
 
     # -- tunnels -----------------------------------------------------------------------------------

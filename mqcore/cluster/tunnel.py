@@ -79,6 +79,11 @@ class Tunnel:
     def closed(self) -> bool:
         return self._ended is not None
 
+    @property
+    def _arrived(self) -> bool:
+        """Whether all that was sent here, and its end, is at the other side, or never will be."""
+        return self.closed or (self._flow.eof_out and self._flow.end_seen)
+
     # -- calls -------------------------------------------------------------------------------------
 
     async def asend(self, data: bytes, *, timeout: float | None = None) -> None:
@@ -86,7 +91,10 @@ class Tunnel:
         side takes nothing; a message that was begun is then lost, and the tunnel closed."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise UsageError(f"a message must be bytes, not {type(data).__name__}")
-        view = memoryview(data).cast("B")
+        view = memoryview(data)
+        if not view.c_contiguous:       # every second byte of something, say
+            view = memoryview(bytes(view))
+        view = view.cast("B")
         if len(view) > MESSAGE:
             raise UsageError(f"a message of {len(view)} bytes, {MESSAGE} is the limit")
         limit = ends_at(timeout)
@@ -305,10 +313,15 @@ class Tunnel:
         elif self._link is not None:        # the Ping that follows tells
             self._link.answered += 1
 
+    @property
+    def _unarrived(self) -> bool:
+        """Whether something was sent, and not all of it has arrived, as far as is known."""
+        return self._flow.spent > 0 and not self._flow.end_seen
+
     def _lost(self, why: str, left: bool = False) -> None:
         """left: the other node has left by itself."""
         if self._ended is None:
-            self._node.links.broke_off += not (self._opener or left)
+            self._node.links.broke_off += not left and (self._unarrived or not self._opener)
             self._end(TunnelClosed(f"the link of the tunnel broke ({why})", reason="lost"))
 
     def _took(self, frame: frames.OfStream) -> None:
@@ -339,6 +352,8 @@ class Tunnel:
             self._maybe_over()
         elif isinstance(frame, frames.Reset):
             text = frame.text or "the other side has closed the tunnel"
+            # it is a new process: it does not know the tunnel
+            self._node.links.broke_off += frame.reason == "lost" and self._unarrived
             self._end(TunnelClosed(text, reason=frame.reason))
 
     # -- turns at the link -------------------------------------------------------------------------
@@ -392,7 +407,7 @@ class Tunnel:
         if self.resume:
             self._flow.keep(frame)
         if not self._link.send_reserved(reserved) and not self.resume:
-            self._lost("the link is broken")
+            self._lost("the link is broken", self._link.left)
         elif frame.end:
             self._message = None
             self._flow.sent += 1

@@ -216,9 +216,10 @@ class Tunnels:
             tunnel._lost("the member is gone", left)
 
     @property
-    def sending(self) -> bool:
-        """Whether a tunnel that was opened here has not sent its end."""
-        return any(tunnel._opener and not tunnel._flow.eof_out for tunnel in self.open.values())
+    def sending(self) -> list[Tunnel]:
+        """Those that were opened here and have something to send, or have not heard that their end
+        has arrived."""
+        return [tunnel for tunnel in self.open.values() if tunnel._opener and not tunnel._arrived]
 
     def close(self) -> None:
         for tunnel in list(self.open.values()):

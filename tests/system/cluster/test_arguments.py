@@ -97,6 +97,19 @@ def test_what_is_no_key(wrong):
         cluster.ajoin(wrong)
 
 
+@pytest.mark.parametrize("data", [memoryview(b"a-b-c")[::2], memoryview(b"cba")[::-1],
+                                  memoryview(b""), bytearray(b"abc")])
+def test_bytes_that_are_not_in_a_row(once, key, data):
+    async def main():
+        async with cluster.ajoin(key) as net, net.aserve("echo", Echo()), \
+                net.atunnel("echo") as tunnel:
+            await tunnel.asend(data)
+            assert await tunnel.arecv(timeout=30) == bytes(data)
+            assert await net.arequest("echo", data, timeout=30) == bytes(data)
+
+    once(main)
+
+
 @pytest.mark.parametrize(("call", "says"), [
     (lambda tunnel: tunnel.asend("text"), "bytes"),
     (lambda tunnel: tunnel.asend(b"", timeout="x"), "time-out"),

@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import os
+import socket
+import threading
 
 import pytest
 import trio
@@ -10,6 +12,7 @@ import trio
 import mqcore as mq
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
+from mqcore.cluster import node
 
 LIMIT = 50.0
 TURNS = 24      # of the loop; more than a call takes on loopback is fine
@@ -170,6 +173,74 @@ def test_another_task_drains_the_node(run, key):
     run(main)
 
 
+def joining(one, made):
+    """Have a task join; what it finds is added to the list."""
+    found = []
+
+    async def join():
+        try:
+            found.append(await made.__aenter__())
+        except Exception as error:
+            found.append(error)
+
+    one.loop.spawn(join)
+    return found
+
+
+@pytest.mark.keeps(threads=1, why="trio keeps its threads for ten seconds")
+def test_a_node_that_looks_up_its_address_is_closed(run, key, monkeypatch):
+    held = threading.Event()
+    monkeypatch.setattr(node, "reachable",
+                        lambda url, targets: held.wait(LIMIT) and "tcp://127.0.0.1:1")
+
+    async def main():
+        async with cluster.ajoin(key) as one:
+            made = cluster.ajoin(key, listen="tcp://0.0.0.0:0")
+            found = joining(one, made)
+            assert await one.until(lambda: hasattr(made, "links"), LIMIT)
+            for call in (made.adrain(1), made.arequest("echo", b"")):
+                with pytest.raises(mq.StateError, match="not joined"):
+                    await call
+            assert not made.draining
+            await made.aclose()
+            held.set()
+            assert await one.until(lambda: found, LIMIT)
+            assert isinstance(found[0], cluster.NodeClosed) and made.links.socket.closed
+
+    run(main)
+
+
+@pytest.mark.parametrize("what", ["adrain", "aclose"])
+def test_a_node_that_waits_for_its_seeds_is_closed(run, key, what):
+    async def main():
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            async with cluster.ajoin(key) as one:
+                made = cluster.ajoin(key, seeds=[f"tcp://127.0.0.1:{silent.getsockname()[1]}"])
+                found = joining(one, made)
+                assert await one.until(lambda: made.ready, LIMIT)
+                assert await getattr(made, what)() in (True, None)
+                assert await one.until(lambda: found, LIMIT)
+                assert isinstance(found[0], cluster.NodeClosed) and made.links.socket.closed
+
+    run(main)
+
+
+def test_a_node_is_closed_as_it_begins_to_join(run, key):
+    async def main():
+        async with cluster.ajoin(key) as one:
+            for _ in range(10):
+                made = cluster.ajoin(key)
+                found = joining(one, made)
+                while not made.begun:
+                    await sleep(0)
+                await made.aclose()
+                assert await one.until(lambda: found, LIMIT)    # noqa: B023
+                assert found[0] is made or isinstance(found[0], cluster.NodeClosed)
+                assert not hasattr(made, "links") or made.links.socket.closed
+
+    run(main)
+
+
 def test_things_that_have_not_begun_or_are_over(run, key):
     async def main():
         alone = cluster.ajoin(key)
@@ -221,5 +292,54 @@ def test_descriptors_stay_flat(once, key):
                 await come_and_go()
             # a loop keeps the descriptors of a socket for a moment
             assert await one.until(lambda: len(os.listdir("/proc/self/fd")) <= count, LIMIT)
+
+    once(main)
+
+
+class Waits:
+    """A request waits for `go`."""
+
+    def __init__(self):
+        self.go = False
+        self.bodies = []
+
+    async def request(self, req):
+        self.bodies.append(req.body)
+        while not self.go:
+            await sleep(0)
+        return req.body
+
+
+def test_requests_that_are_cancelled_keep_no_place(once, key):
+    """In the queue of the service that has them, neither bytes nor a number."""
+    async def main():
+        handler = Waits()
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("it", handler, concurrency=1, queue_bytes=1000) as service:
+            await two.await_members("it", timeout=LIMIT)
+            gate = service.requests
+
+            def ask(body):
+                return asyncio.ensure_future(two.arequest("it", body, timeout=None))
+
+            runs = ask(b"runs")
+            assert await one.until(lambda: gate.running, LIMIT)
+            many = [ask(bytes(100)) for _ in range(10)]
+            assert await one.until(lambda: gate.bytes == 1000, LIMIT)
+            with pytest.raises(cluster.Overloaded):
+                await ask(b"1")
+            for task in many:
+                task.cancel()
+            assert await one.until(lambda: gate.cancelled == 10, LIMIT)
+            assert gate.bytes == 0 and gate.load == 1 and len(gate.queue) == 0
+            waits = ask(bytes(1000))
+            assert await one.until(lambda: gate.load == 2, LIMIT)
+            runs.cancel()           # it has its place until its handler returns
+            assert await one.until(lambda: two.requests.pending == 1, LIMIT)
+            assert gate.running == 1 and len(gate.queue) == 1
+            handler.go = True
+            assert await waits == bytes(1000) and handler.bodies == [b"runs", bytes(1000)]
+            assert gate.accounts() == {"offered": 13, "running": 0, "waiting": 0, "done": 2,
+                                       "refused": 1, "expired": 0, "cancelled": 10}
 
     once(main)

@@ -10,6 +10,7 @@ from mqcore.testing import SlowLink
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
+NOWHERE = "tcp://127.0.0.1:1"     # where nothing listens
 
 
 class Work:
@@ -41,12 +42,13 @@ async def begun(part):
 
 def linked(function):
     """function(server, client, work, slow): the client reaches the server over a link that can be
-    cut."""
+    cut, and in no other way."""
     async def main(key):
         work = Work()
-        async with cluster.ajoin(key, udp=False) as server, server.aserve("it", work):
-            with SlowLink(server.url) as slow:
-                async with cluster.ajoin(key, udp=False, seeds=[slow.url]) as client:
+        async with cluster.ajoin(key, udp=False, url=NOWHERE) as server, \
+                server.aserve("it", work):
+            with SlowLink(server.links.urls[0]) as slow:
+                async with cluster.ajoin(key, udp=False, url=NOWHERE, seeds=[slow.url]) as client:
                     await client.await_members("it", timeout=LIMIT)
                     await function(server, client, work, slow)
 
@@ -180,13 +182,6 @@ def test_an_answer_for_a_link_that_broke_meanwhile(once, key):
 
 
 def test_a_tunnel_of_ones_own_is_finished(once, key):
-    class Reader:
-        got = 0
-
-        async def tunnel(self, tun):
-            async for _ in tun:
-                self.got += 1
-
     async def use(server, client, work, slow):
         reader = Reader()
         async with server.aserve("reader", reader):
@@ -206,3 +201,226 @@ def test_a_tunnel_of_ones_own_is_finished(once, key):
             assert reader.got == 20
 
     once(lambda: linked(use)(key))
+
+
+class Reader:
+    """Counts what its tunnels bring, and keeps them and why they have ended."""
+
+    def __init__(self):
+        self.got = 0
+        self.tunnels = []
+        self.ends = []
+
+    async def tunnel(self, tun):
+        self.tunnels.append(tun)
+        try:
+            while True:
+                await tun.arecv()
+                self.got += 1
+        except cluster.TunnelClosed as closed:
+            self.ends.append(closed.reason)
+
+
+def reading(function):
+    """function(client, reader, tunnel, slow): the tunnel is the client's, to a reader at the other
+    side of a link that can be cut."""
+    def resuming(resume):
+        async def use(server, client, work, slow):
+            reader = Reader()
+            async with server.aserve("reader", reader):
+                await client.await_members("reader", timeout=LIMIT)
+                tunnel = await client.atunnel("reader", timeout=LIMIT, resume=resume)
+                await function(client, reader, tunnel, slow)
+                for tun in reader.tunnels:
+                    tun.reset()
+
+        return linked(use)
+
+    return resuming
+
+
+async def sent(tunnel, number=5):
+    """Messages that wait on their way, and the end."""
+    for _ in range(number):
+        await tunnel.asend(bytes(200))
+    await tunnel.asend_eof()
+
+
+@pytest.mark.parametrize("resume", [0, 0.2])
+def test_a_tunnel_of_ones_own_whose_messages_have_not_arrived(once, key, resume):
+    """It has sent all of them and its end."""
+    async def use(client, reader, tunnel, slow):
+        slow.stall()
+        await sent(tunnel)
+        draining = asyncio.ensure_future(client.adrain(LIMIT))
+        await begun(client)
+        assert tunnel in client.tunnels.open.values() and not tunnel._arrived
+        slow.shut()
+        assert await draining is False and reader.got == 0
+
+    once(lambda: reading(use)(resume)(key))
+
+
+@pytest.mark.parametrize("resume", [0, 10])
+def test_a_tunnel_of_ones_own_whose_messages_arrive_late(once, key, resume):
+    async def use(client, reader, tunnel, slow):
+        slow.stall()
+        await sent(tunnel)
+        draining = asyncio.ensure_future(client.adrain(LIMIT))
+        await begun(client)
+        slow.go()
+        assert await draining is True and reader.got == 5 and reader.ends == ["eof"]
+
+    once(lambda: reading(use)(resume)(key))
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_tunnel_of_ones_own_that_waits_for_a_link(once, key, opens):
+    async def use(client, reader, tunnel, slow):
+        slow.stall()
+        await sent(tunnel)
+        slow.shut()
+        assert await client.until(lambda: tunnel._link is None, LIMIT)
+        draining = asyncio.ensure_future(client.adrain(LIMIT if opens else 0.2))
+        await begun(client)
+        if opens:
+            slow.go()
+            slow.open()
+        assert await draining is opens and reader.got == 5 * opens
+
+    once(lambda: reading(use)(60)(key))
+
+
+def test_a_member_fails_in_the_middle_of_a_message(once, key):
+    async def use(client, reader, tunnel, slow):
+        sending = asyncio.ensure_future(tunnel.asend(bytes(30_000_000)))
+        assert await client.until(lambda: tunnel._begun, LIMIT)
+        slow.stall()
+        draining = asyncio.ensure_future(client.adrain(LIMIT))
+        await begun(client)
+        client.buried(tunnel.peer.record.id, "failed")
+        assert await draining is False
+        with pytest.raises(cluster.TunnelClosed):
+            await sending
+
+    once(lambda: reading(use)(10)(key))
+
+
+def test_the_other_process_does_not_know_the_tunnel_any_more(once, key):
+    """What was sent to the one before is lost."""
+    async def use(client, reader, tunnel, slow):
+        slow.stall()
+        await sent(tunnel)
+        draining = asyncio.ensure_future(client.adrain(LIMIT))
+        await begun(client)
+        tunnel._took(cluster.frames.Reset(tunnel._stream, False, "lost", "who is that?"))
+        assert await draining is False
+
+    once(lambda: reading(use)(10)(key))
+
+
+class Chain:
+    """Each request and each tunnel ends when the next one has come."""
+
+    def __init__(self):
+        self.last = asyncio.Event()
+
+    async def request(self, req):
+        self.last.set()
+        self.last = mine = asyncio.Event()
+        await mine.wait()
+        return b"done"
+
+    async def tunnel(self, tun):
+        await self.request(None)
+
+
+async def ask(client):
+    await client.arequest("chain", b"", timeout=LIMIT)
+
+
+async def stream(client):
+    async with client.atunnel("chain", timeout=LIMIT) as tunnel:
+        await tunnel.asend(b"1")
+        with pytest.raises(cluster.TunnelClosed):
+            await tunnel.arecv(timeout=LIMIT)
+
+
+@pytest.mark.parametrize("call", [ask, stream])
+def test_tasks_of_the_node_go_on_calling(once, key, call):
+    """There is always a call under way. Those that were when it began are waited for."""
+    async def use(server, client, work, slow):
+        ended, calls, chain = [], [], Chain()
+
+        async def go_on():
+            with pytest.raises((cluster.ClusterError, cluster.TunnelClosed)):
+                while True:
+                    calls.append(asyncio.ensure_future(call(client)))
+                    if len(calls) > 1:
+                        await calls[-2]
+                        ended.append(client.draining)
+
+        async with server.aserve("chain", chain):
+            await client.await_members("chain", timeout=LIMIT)
+            going = asyncio.ensure_future(go_on())
+            assert await client.until(lambda: ended, LIMIT)
+            assert await client.adrain(10) is True and ended.count(True) >= 1
+            await going
+            chain.last.set()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    once(lambda: linked(use)(key))
+
+
+def test_a_handler_under_way_calls_on(once, key):
+    """What it begins while its node drains is neither refused nor forgotten."""
+    reader = Reader()
+
+    class Front:
+        go = False
+
+        async def request(self, req):
+            self.go = True
+            while not self.net.draining:
+                await sleep(0)
+            tunnel = await self.net.atunnel("reader", timeout=LIMIT)
+            await sent(tunnel)
+            return await self.net.arequest("echo", req.body, timeout=LIMIT)
+
+    class Echo:
+        async def request(self, req):
+            return req.body
+
+    async def use(server, client, work, slow):
+        front = Front()
+        front.net = client
+        async with server.aserve("reader", reader), server.aserve("echo", Echo()), \
+                client.aserve("front", front):
+            for name in ("reader", "echo"):
+                await client.await_members(name, timeout=LIMIT)
+            asking = asyncio.ensure_future(server.arequest("front", b"1", timeout=LIMIT))
+            assert await server.until(lambda: front.go, LIMIT)
+            assert await client.adrain(LIMIT) is True
+            assert await asking == b"1" and reader.got == 5
+
+    once(lambda: linked(use)(key))
+
+
+def test_a_tunnel_to_the_node_itself(once, key):
+    class Answers:
+        tunnels = []
+
+        async def tunnel(self, tun):
+            self.tunnels.append(tun)
+            async for message in tun:
+                await tun.asend(message)
+
+    async def main():
+        async with cluster.ajoin(key, udp=False) as net, net.aserve("it", Answers()):
+            tunnel = await net.atunnel("it", timeout=LIMIT, resume=0)
+            await sent(tunnel)
+            assert len([message async for message in tunnel]) == 5
+            assert await net.adrain(LIMIT) is True
+            assert [tun._ended.reason for tun in Answers.tunnels] == ["eof"]
+
+    once(main)

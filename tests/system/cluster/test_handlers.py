@@ -5,6 +5,7 @@ import asyncio
 import threading
 
 import pytest
+import trio
 
 import mqcore as mq
 from mqcore import cluster
@@ -19,6 +20,10 @@ LIMIT = 50.0
 class Unsayable(Exception):
     def __str__(self):
         raise ValueError("an error in an error")
+
+
+class Stop(BaseException):
+    """No Exception, and nothing that an event loop knows."""
 
 
 class Raises:
@@ -52,7 +57,8 @@ class RaisesInThread(Raises):
 @pytest.mark.parametrize(("make", "named"), [   # an error made here would keep its frames for ever
     (Unsayable, "Unsayable"), (StopIteration, "RuntimeError"),
     (lambda: OSError("no file \udcff"), "OSError"),
-    (lambda: ExceptionGroup("many", [OSError("x")]), "ExceptionGroup")])
+    (lambda: ExceptionGroup("many", [OSError("x")]), "ExceptionGroup"), (Stop, "Stop"),
+    (lambda: BaseExceptionGroup("many", [Stop()]), "BaseExceptionGroup")])
 def test_every_error_is_told(run, key, kind, make, named, monkeypatch):
     """With no time-out, so that an answer that is not sent fails."""
     monkeypatch.setattr(LOG, "propagate", False)    # pytest cannot carry all of these texts
@@ -91,6 +97,44 @@ def test_a_handler_that_is_cancelled_answers(once, key):
     once(main)
 
 
+def test_a_handler_that_raises_while_its_node_leaves(key, monkeypatch):
+    """What it raises comes in a group with what cancels it."""
+    monkeypatch.setattr(LOG, "propagate", False)
+
+    class Leaves:
+        running = False
+
+        async def request(self, req):
+            async def child():
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    raise Stop
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(child)
+                self.running = True
+                await trio.sleep_forever()
+
+    async def main():
+        handler = Leaves()
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                trio.open_nursery() as nursery:
+            await one.aserve("it", handler).astart()
+            await two.await_members("it", timeout=LIMIT)
+
+            async def ask():
+                with pytest.raises(cluster.ClusterError):
+                    await two.arequest("it", b"", timeout=None)
+
+            nursery.start_soon(ask)
+            assert await one.until(lambda: handler.running, LIMIT)
+            await one.aclose()
+            assert one.counts["trouble"] == 1
+
+    trio.run(main)
+
+
 class Returns:
     def __init__(self, value):
         self.value = value
@@ -115,6 +159,37 @@ def test_what_cannot_be_sent(once, key, value):
             assert not one.links.dropped and not two.links.dropped
 
     once(main)
+
+
+class Released:
+    """Returns a view of which no bytes can be taken, if it is asked for that."""
+
+    async def broadcast(self, msg):
+        if msg.body != b"bad":
+            return b"fine"
+        with memoryview(bytearray(b"abc")) as view:
+            return view
+
+    request = broadcast
+
+
+def test_a_view_that_was_released(run, key, monkeypatch):
+    monkeypatch.setattr(LOG, "propagate", False)
+
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("it", Released(), concurrency=1) as service:
+            await two.await_members("it", timeout=LIMIT)
+            survey = two.asurvey("it", b"bad", deadline=LIMIT)
+            assert [reply async for reply in survey] == [] and survey.silent == 1
+            await two.abroadcast("it", b"bad")          # nobody wants what it returns
+            assert await one.until(lambda: service.broadcasts.done == 2, LIMIT)
+            answers = [reply.body async for reply in two.asurvey("it", b"", deadline=LIMIT)]
+            assert answers == [b"fine"] and not service.busy and one.counts == {"trouble": 1}
+            with pytest.raises(cluster.RemoteError, match="released"):
+                await two.arequest("it", b"bad", timeout=None)
+
+    run(main)
 
 
 class Hangs:
