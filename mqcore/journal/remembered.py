@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqcore.errors import Error, UsageError
+from mqcore.journal.errors import JournalClosed, JournalError
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.segment import journal_id
 from mqcore.journal.store.snapshot import (
@@ -37,6 +38,7 @@ _log = logging.getLogger("mqcore.journal")
 LOOK = 1.0              # seconds between two looks at the source's table
 SOON = 0.1              # the same, while the mirror lacks stamps
 PIECE = 8 << 20         # bytes that are asked for at a time
+PATIENCE = 10.0         # seconds that the end of a mirror waits for the rest of a table
 MOST = 256 << 20        # bytes of a table that is taken
 
 
@@ -50,6 +52,9 @@ class Remembered:
         self._wanted = 0
         self._seen = NOTHING            # of the source's file, the version that was taken last
         self._next: tuple[int, bytes] | None = None     # offset and rows, not the mirror's own yet
+        self._half: tuple[Version, bytearray] | None = None     # one on its way
+        self._source = b""              # of a folder: its journal
+        self._warned: set[str] = set()
         self._looked = -LOOK
         self._old = False               # the server does not know the question
 
@@ -60,7 +65,7 @@ class Remembered:
     def forget(self) -> None:
         """The source is in another epoch: what was taken may tell of messages that are not in it.
         """
-        self._next, self._seen = None, NOTHING
+        self._next, self._half, self._seen = None, None, NOTHING
 
     def look(self, hurry: bool = False) -> None:
         """Now and then, if the source can be reached. hurry: now."""
@@ -74,28 +79,51 @@ class Remembered:
                 self._keep()
 
     def finish(self) -> None:
-        """All that was copied is durable."""
+        """All that was copied is durable. Waits for a table that is on its way."""
+        end = time.monotonic() + PATIENCE
         try:
             self.look(hurry=self._wanted > self._has)
-        except Error as error:
-            _log.warning("the producers of %s could not be copied: %s", self._reader.path, error)
+            while self._half and reachable(self._reader) and time.monotonic() < end:
+                self.look(hurry=True)
+        except (Error, OSError) as error:
+            self._warn(error)
 
     def _take(self) -> None:
         try:
-            version, _ = self._piece(0, 0)
-            if version == self._seen or not self._is_news(version):
-                self._wanted = 0        # it has no more
-                return
-            if version.size > MOST:
-                self._seen = version
-                raise ValueError(f"it has {version.size} bytes, more than {MOST}")
-            raw = self._fetched(version)
-            if raw is not None:
-                self._seen = version
-                self._next = version.offset, _checked(raw, version)
+            if self._half is None:
+                version, _ = self._piece(0, 0)
+                if version == self._seen or not self._is_news(version):
+                    self._wanted = 0        # it has no more
+                    return
+                if version.size > MOST:
+                    self._seen = version
+                    raise ValueError(f"it has {version.size} bytes, more than {MOST}")
+                self._half = version, bytearray()
+            self._go_on(*self._half)
         except UsageError:              # a server that does not know the question
             self._old = True
-        except ValueError as error:
+        except JournalClosed:
+            raise
+        except (ValueError, OSError, JournalError) as error:    # messages are copied all the same
+            self._half = None
+            self._warn(error)
+
+    def _go_on(self, version: Version, raw: bytearray) -> None:
+        """A piece at a time: messages are copied meanwhile, and a mirror can be stopped."""
+        now, some = self._piece(len(raw), PIECE)
+        raw += some
+        if now != version or not some and len(raw) < version.size:
+            self._half = None           # it was replaced; the next look finds the new one
+        elif len(raw) >= version.size:
+            self._half, self._seen = None, version
+            self._next = version.offset, _checked(bytes(raw), version)
+        else:
+            self._looked = -LOOK
+
+    def _warn(self, error: Exception) -> None:
+        """Once of each."""
+        if str(error) not in self._warned:
+            self._warned = {*self._warned, str(error)} if len(self._warned) < 100 else {str(error)}
             _log.warning("the producers of %s are not copied: %s", self._reader.path, error)
 
     def _is_news(self, version: Version) -> bool:
@@ -104,23 +132,15 @@ class Remembered:
             return version.size > HEAD
         return version.offset > self._has
 
-    def _fetched(self, version: Version) -> bytes | None:
-        """None: it was replaced meanwhile, and the next look finds the new one."""
-        raw = bytearray()
-        while len(raw) < version.size:
-            now, some = self._piece(len(raw), PIECE)
-            if now != version or not some:
-                return None
-            raw += some
-        return bytes(raw)
-
     def _piece(self, at: int, most: int) -> tuple[Version, bytes]:
         remote = getattr(self._reader, "_producers_piece", None)
         if remote is not None:
             found: tuple[Version, bytes] = remote(at, most)
             return found
         path = Path(self._reader.path)
-        return piece(path, bytes.fromhex(journal_id(path) or ""), at, most)
+        # what takes the place of a source that was deleted is another one
+        self._source = self._source or bytes.fromhex(journal_id(path) or "")
+        return piece(path, self._source, at, most)
 
     def _keep(self) -> None:
         if self._next is None or self._next[0] > self._writer.durable:
@@ -145,7 +165,10 @@ def take_over(writer: Writer, last: Writer) -> None:
     table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
     offset, why = load(last.path, last._journal, table)
     rows = table.dump()
-    if not why and (rows or offset) and offset <= writer.durable:
+    if why:
+        _log.warning("%s %s. The mirror that takes its place recognizes what is sent again, and "
+                     "older lives, only by the messages that it has", last.path / NAME, why)
+    elif (rows or offset) and offset <= writer.durable:
         writer._adopt_producers(offset, rows)
 
 

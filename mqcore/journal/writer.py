@@ -44,7 +44,7 @@ from mqcore.journal.store.place import (
 )
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.recovery import Dropped, recover
-from mqcore.journal.store.snapshot import NAME, covered, kept, recall, save
+from mqcore.journal.store.snapshot import NAME, covered, kept, recall, save, sweep_halves
 from mqcore.journal.writer_options import check_options, groups_of
 from mqcore.journal.writer_stats import WriterStats, stats_of
 
@@ -85,6 +85,7 @@ class Writer(WriterCore):
         self._lock = locked(folder)
         try:
             self._prepare(folder, (retain_bytes, retain_age, retain_for), pause, deduplicate)
+            sweep_halves(folder)
             found = recover(folder)
             self.recovered: tuple[Dropped, ...] = tuple(found.dropped)
             for dropped in found.dropped:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import threading
 
 import journal_reference as ref
@@ -192,19 +193,104 @@ def test_a_table_in_pieces_and_one_that_changes(where, tmp_path, source, monkeyp
         taken = remembered.Remembered(reader, writer)
         whole, ident = (folder_of(where) / "producers").read_bytes(), journal_id(folder_of(where))
         version, _ = piece(folder_of(where), bytes.fromhex(ident), 0, 0)
-        assert taken._fetched(version) == whole
+
+        def fetched():
+            taken.forget()
+            taken._take()
+            while taken._half is not None:
+                taken._take()
+            return taken._next
+
+        offset, rows = fetched()
+        assert offset == version.offset and len(whole) > 300
+        table = ProducerTable(100, 1 << 20)
+        load(folder_of(where), bytes.fromhex(ident), table)
+        assert rows == table.dump()
         assert piece(folder_of(where), bytes(16), 0, 10)[0] == remembered.NOTHING
         real = reader._producers_piece
 
         def replaced(at, most):
             if at == 300:
-                table = ProducerTable(100, 1 << 20)
-                load(folder_of(where), bytes.fromhex(ident), table)
                 save(folder_of(where), bytes.fromhex(ident), 1, table.dump())
             return real(at, most)
 
         monkeypatch.setattr(reader, "_producers_piece", replaced)
-        assert taken._fetched(version) is None
+        assert fetched() is None
+
+
+def test_another_journal_in_the_place_of_the_source(where, tmp_path):
+    """Its producers are others."""
+    copy = tmp_path / "copy"
+    with opened(where) as log:
+        log.append(told(1, 0))
+    with mirroring(where, copy) as (device, writer):
+        until(lambda: writer.next == 1)
+        shutil.rmtree(where)
+        with opened(where) as log:
+            log.append_many([told(9, i) for i in range(100)])
+            log.rotate()
+        until(lambda: device.error is not None)
+        device._remembered.look(hurry=True)
+        device._remembered.finish()
+    journal.promote(copy)
+    with opened(copy) as log:
+        assert log.life_of(7) == 1
+
+
+@HOW
+def test_a_table_that_cannot_be_read(where, tmp_path, source, how, caplog):
+    """Messages are copied all the same."""
+    copy = tmp_path / "copy"
+    with opened(where) as log:
+        lives(log)
+        end = log.next
+    [path] = where.glob("*/*/producers")
+    path.unlink()
+    path.symlink_to(path.name)
+    place, options = source(how)
+    with mirroring(place, copy, **options) as (device, writer):
+        until(lambda: device.error is not None or writer.next == end)
+        device._remembered.look(hurry=True)
+        device._remembered.look(hurry=True)
+        assert device.error is None
+    assert len([text for text in caplog.messages if "are not copied" in text]) == 1
+
+
+def test_a_table_that_comes_byte_by_byte(where, tmp_path, monkeypatch):
+    """It stops neither the messages nor the end of the mirror."""
+    monkeypatch.setattr(remembered, "PIECE", 1)
+    monkeypatch.setattr(remembered, "PATIENCE", 0.0)
+    with opened(where) as log:
+        lives(log)
+        end = log.next
+    journal.compact(where, keep_tombstones=0, min_share=0)
+    with mirroring(where, tmp_path / "copy") as (device, writer):
+        until(lambda: device.error is not None or writer.next == end)
+        until(lambda: device._remembered._half)
+    with opened(tmp_path / "copy", mirror=True) as log:
+        assert log.next == end
+
+
+def test_a_promotion_tells_that_the_former_table_is_damaged(where, tmp_path, caplog):
+    with opened(where) as log:
+        lives(log)
+    copied(where, tmp_path / "copy", {})
+    [path] = where.glob("*/*/producers")
+    path.write_bytes(path.read_bytes()[:-1])
+    journal.promote(tmp_path / "copy", old=where)
+    [told] = [text for text in caplog.messages if str(path) in text]
+    assert "does not match its CRC. The mirror that takes its place" in told
+
+
+def test_what_a_killed_writer_left_half_is_swept(where):
+    with opened(where) as log:
+        lives(log)
+    [path] = where.glob("*/*/producers")
+    half = path.with_name(".producers.12345")
+    for deduplicate in (True, False):
+        half.write_bytes(b"x")
+        journal.open(where, "a", stamps=True, deduplicate=deduplicate).close()
+        assert not half.exists()
 
 
 @HOW

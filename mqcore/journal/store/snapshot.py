@@ -72,11 +72,15 @@ def forget_numbers(folder: Path, journal: bytes) -> int:
     return lives
 
 
+def sweep_halves(folder: Path) -> None:
+    """Of writers that were killed while they saved. With the writer's lock."""
+    for half in folder.glob(f".{NAME}.*"):
+        half.unlink()
+
+
 def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     """Learn the producers of all messages of a recovered journal; the offset that the file was good
     for. With the writer's lock. JournalCorrupt: a segment that must be read is damaged."""
-    for half in folder.glob(f".{NAME}.*"):      # of a writer that was killed meanwhile
-        half.unlink()
     at, why = load(folder, journal, into, end)
     firsts = segments(folder)
     if not at and not (folder / NAME).exists() and firsts[0] > _begin(folder, firsts[0]):
