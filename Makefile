@@ -16,8 +16,8 @@ PERF ?=
 PIPELINE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-full test-newest newest steady late test-all test-free-threaded test-foreign test-brokers \
-	test-multicast demo pipeline tsan asan seeds stress docs lint lock perf perf-quick perf-brokers sdist \
+.PHONY: help build test test-full test-newest newest steady late test-all test-free-threaded \
+	test-foreign test-brokers test-multicast demo pipeline tsan asan seeds stress docs lint lock perf perf-quick perf-brokers sdist \
 	wheel test-wheel clean distclean
 
 help:  ## this list
@@ -39,6 +39,8 @@ test-full:  ## those that take long too: Spark's clusters, wheels, plug-ins from
 
 test-newest:  ## the tests of clusters with the newest Python of this machine
 	@python=$$($(PYTHON) tools/pythons.py --newest); version=$$($$python tools/pythons.py --version); \
+	if [ "$$version" = "$$($(PYTHON) tools/pythons.py --version)" ]; then \
+		echo "Python $$version is the newest of this machine: the tests above had it"; exit; fi; \
 	echo "== Python $$version ($$python)"; \
 	$(MAKE) --no-print-directory newest PYTHON=$$python VENV=.venv-$$version
 

@@ -54,7 +54,7 @@ class Remembered:
         self._next: tuple[int, bytes] | None = None     # offset and rows, not the mirror's own yet
         self._half: tuple[Version, bytearray] | None = None     # one on its way
         self._source = b""              # of a folder: its journal
-        self._warned: set[str] = set()
+        self._told = ""                 # what was warned of last
         self._looked = -LOOK
         self._old = False               # the server does not know the question
 
@@ -121,9 +121,9 @@ class Remembered:
             self._looked = -LOOK
 
     def _warn(self, error: Exception) -> None:
-        """Once of each."""
-        if str(error) not in self._warned:
-            self._warned = {*self._warned, str(error)} if len(self._warned) < 100 else {str(error)}
+        """Not of the same one again and again."""
+        if str(error) != self._told:
+            self._told = str(error)
             _log.warning("the producers of %s are not copied: %s", self._reader.path, error)
 
     def _is_news(self, version: Version) -> bool:

@@ -393,8 +393,7 @@ class Writer(WriterCore):
             self._check_open()
             if (own := covered(self._folder, self._journal)) > offset:
                 return own
-            save(self._folder, self._journal, offset, rows)
-            self._saved = max(self._saved, offset)
+            self._save(offset, rows)
             return offset
 
     def _remove_old(self) -> list[int]:

@@ -51,7 +51,7 @@ class BatchSink(DataSourceArrowWriter):
         files = [file for message in staged(messages) for file in message.files]
         if files:
             publish(self._path, self._job, 0, files, self._options.timeoutMs / 1000,
-                    _codec(self._options))
+                    self._options.compression)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         for message in staged(messages):
@@ -78,15 +78,11 @@ class StreamSink(DataSourceStreamArrowWriter):
         if done:
             publish(self._path, done[0].query, batchId,
                     [file for message in done for file in message.files],
-                    self._options.timeoutMs / 1000, _codec(self._options))
+                    self._options.timeoutMs / 1000, self._options.compression)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         for message in staged(messages):
             discard(self._path, message.query, batchId, message.files)
-
-
-def _codec(options: Options) -> str | None:
-    return None if options.compression == "none" else str(options.compression)
 
 
 def _task() -> int:

@@ -167,6 +167,12 @@ def _choice(*names: str) -> Callable[[str], str]:
     return check
 
 
+def _codec(value: str) -> str | None:
+    """As a writer's compression= has it."""
+    found = _choice("none", "zstd", "lz4")(value)
+    return None if found == "none" else found
+
+
 class Row(NamedTuple):
     check: Callable[[str], Any]
     default: Any
@@ -199,7 +205,7 @@ TABLE: dict[str, Row] = {
     "timeoutMs": Row(_count, 10_000, EVERYWHERE, "how long peers and locks are waited for"),
     "topic": Row(_text, None, (WRITE,), "for rows without the column topic"),
     "partitions": Row(_count, 1, (WRITE,), "of a topic, for rows without the column partition"),
-    "compression": Row(_choice("none", "zstd", "lz4"), "none", (WRITE,), "of what is written"),
+    "compression": Row(_codec, None, (WRITE,), "of what is written"),
     "jobId": Row(_job, None, (WRITE,), "a second run of a batch job is known by it"),
     "pattern": Row(_choice(*SENDS, *HEARS), "push", (WRITE, LIVE), "of our sockets"),
     "hwm": Row(_count, 1000, (WRITE, LIVE), "messages that wait in a socket, for each peer"),

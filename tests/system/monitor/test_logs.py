@@ -7,6 +7,7 @@ import sys
 import threading
 
 import pytest
+from doc_examples import FORK
 from programs import environment
 
 import mqcore as mq
@@ -239,8 +240,7 @@ def test_a_forked_child_leaves_it_alone(ctx, logger):
 def debugged(code, tmp_path, value="1"):
     path = tmp_path / "program.py"
     path.write_text(code)
-    fork = "ignore:This process:DeprecationWarning"     # what Python from 3.12 on says of each
-    done = subprocess.run([sys.executable, "-W", fork, path], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, "-W", FORK, path], capture_output=True, text=True,
                           timeout=120, env={**environment(), "MQCORE_DEBUG": value})
     assert done.returncode == 0, done.stderr
     return done.stderr.splitlines(), path
