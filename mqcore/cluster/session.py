@@ -194,8 +194,7 @@ class Session:
         self._bulk_id += 1
         self._cut_bytes += len(data)
         self._bulks += 1
-        self.sources.cut.waiting.append(
-            partial(self._send_part, [memoryview(data)], self._bulk_id))
+        self.sources.enter_cut(partial(self._send_part, [memoryview(data)], self._bulk_id))
         if publishes:
             self._publishing = self._bulk_id
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from mqcore.cluster import frames
@@ -24,14 +25,18 @@ Source = Callable[[], bool]
 
 
 class Kind:
-    """The sources of one kind."""
+    """The sources of one kind. A new one in place of one that has gone has had what that one had:
+    else those that come and go would have a round never end, and who waits for the next one would
+    get nothing."""
 
-    __slots__ = ("had", "spent", "waiting")
+    __slots__ = ("bytes", "gone", "had", "spent", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Source] = deque()   # in the order of their turns
         self.had: deque[Source] = deque()       # those that have had their share of this round
-        self.spent: dict[Source, int] = {}      # bytes of each in this round
+        self.spent: dict[Source, int] = {}      # bytes of each in this round,
+        self.gone: list[int] = []               # and of those that are over
+        self.bytes = 0                          # of all, to compare with other kinds
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.had)
@@ -40,21 +45,34 @@ class Kind:
         self.waiting.clear()
         self.had.clear()
         self.spent.clear()
+        self.gone.clear()
 
     def forgive(self) -> None:
         """None has had anything yet."""
         self.spent.clear()
+        self.gone.clear()
         self.waiting.extend(self.had)
         self.had.clear()
+        self.bytes = 0
 
     def has_had(self, source: Source) -> bool:
         return self.spent.get(source, 0) >= SHARE
 
+    def begin(self, source: Source) -> None:
+        """It has something to send. It may be new."""
+        if self.gone and source not in self.spent:
+            self.spent[source] = self.gone.pop()
+
     def add(self, source: Source) -> None:
         (self.had if self.has_had(source) else self.waiting).append(source)
 
+    def over(self, source: Source) -> None:
+        """It waits no more, and does not come back."""
+        if spent := self.spent.pop(source, 0):
+            self.gone.append(spent)
+
     def discard(self, source: Source) -> None:
-        self.spent.pop(source, None)
+        self.over(source)
         for those in (self.waiting, self.had):
             if source in those:
                 those.remove(source)
@@ -69,6 +87,7 @@ class Kind:
         least = min(map(self.spent.__getitem__, self.had))
         self.spent = {source: owed for source, spent in self.spent.items()
                       if (owed := spent - least) > 0}
+        self.gone = [owed for spent in self.gone if (owed := spent - least) > 0]
         had, self.had = self.had, deque()
         for source in had:
             self.add(source)
@@ -83,18 +102,18 @@ class Sources:
                  full: Callable[[], bool]) -> None:
         self.cut = Kind()
         self.tunnels = Kind()
+        self._kinds = (self.cut, self.tunnels)
         self._window = window
         self._feed_later = feed_later
         self._full = full
         self._shared = False        # two or more have waited since one was alone
-        self._lead = 0              # bytes that tunnels have sent more than cut frames
 
     def __len__(self) -> int:
-        return len(self.cut) + len(self.tunnels)
+        return sum(map(len, self._kinds))
 
     def clear(self) -> None:
-        self.cut.clear()
-        self.tunnels.clear()
+        for kind in self._kinds:
+            kind.clear()
 
     @property
     def open(self) -> bool:
@@ -110,10 +129,16 @@ class Sources:
                 kind.waiting.append(source)
                 self.feed()
             return
-        if not self.open or kind.has_had(source) or self.cut and self._lead >= 0 \
+        kind.begin(source)
+        if not self.open or kind.has_had(source) or self._is_ahead(kind) \
                 or self._turn(kind, source):
             kind.add(source)
         self.feed_soon()
+
+    def enter_cut(self, source: Source) -> None:
+        """Of a frame that is cut: feed() is due."""
+        self.cut.begin(source)
+        self.cut.add(source)
 
     def withdraw(self, source: Source) -> None:
         """A tunnel has nothing to send any more."""
@@ -144,11 +169,13 @@ class Sources:
             source = kind.next()
             if self._turn(kind, source):
                 kind.add(source)
+            elif kind is self.cut:
+                kind.over(source)
 
     def _alone(self) -> None:
         self._shared = False
-        self.cut.forgive()
-        self.tunnels.forgive()
+        for kind in self._kinds:
+            kind.forgive()
         while len(self) and self.open:
             kind = self._next_kind()
             source = kind.next()
@@ -156,17 +183,24 @@ class Sources:
                 kind.waiting.append(source)
 
     def _next_kind(self) -> Kind:
-        if not self.cut or not self.tunnels:
-            return self.cut or self.tunnels
-        return self.cut if self._lead >= 0 else self.tunnels
+        """The one that has sent least of those that wait."""
+        return min((kind for kind in self._kinds if kind), key=_bytes)
+
+    def _is_ahead(self, kind: Kind) -> bool:
+        """Whether another kind is to send first."""
+        return any(other and other is not kind and other.bytes <= kind.bytes
+                   for other in self._kinds)
 
     def _turn(self, kind: Kind, source: Source) -> bool:
         before = self._window.sent
         more = source()
         spent = self._window.sent - before
         kind.spent[source] = kind.spent.get(source, 0) + spent
-        if kind is self.tunnels:
-            self._lead = self._lead + spent if self.cut else 0
-        else:
-            self._lead = self._lead - spent if self.tunnels else 0
+        kind.bytes += spent
+        for other in self._kinds:
+            if not other and other is not kind:     # it wants nothing: it saves nothing up
+                other.bytes = kind.bytes
         return more
+
+
+_bytes = attrgetter("bytes")

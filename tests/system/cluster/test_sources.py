@@ -122,6 +122,41 @@ def test_who_withdraws_is_not_asked_again(wire):
     assert {name for name, _ in wire.sent} == {"tunnel a"} and len(wire.sources) == 1
 
 
+@pytest.mark.parametrize("kind", ["tunnel", "cut"])
+def test_those_that_come_and_go_leave_a_long_one_its_share(wire, kind):
+    """Each time that one is over, the next one begins: as soon as it can, or at the next turn."""
+    places = 30
+    started = 0
+
+    def begin():
+        nonlocal started
+        started += 1
+        short = wire.source(f"short {started}", 30_000, count=1)
+
+        def send():
+            ends.append(send)
+            return short()
+
+        (wire.sources.enter if kind == "tunnel" else wire.sources.enter_cut)(send)
+
+    ends = []
+    wire.close()
+    long = wire.source("long", 30_000)
+    (wire.sources.enter if kind == "tunnel" else wire.sources.enter_cut)(long)
+    for _ in range(places):
+        begin()
+    wire.open()
+    for _ in range(1000):
+        wire.carry(REPORT)
+        while ends:
+            if kind == "tunnel":
+                wire.sources.withdraw(ends[-1])
+            ends.pop()
+            begin()
+    fair = wire.bytes_of("short") / places
+    assert started > 500 and fair / 2 < wire.bytes_of("long") < 2 * fair
+
+
 class Link:
     """A window over a link of so many bytes a second, which delays them by `far` seconds."""
 
