@@ -1,7 +1,8 @@
-"""Who sends next over a link: the turns of large frames that are cut, and of tunnels.
+"""Who sends next over a link: the turns of lines of messages, of large frames that are cut, and of
+tunnels.
 
-Each kind gets half of the bytes while both have something to send, so that a large request waits
-no longer because there are many tunnels. Within a kind, sources take turns, one message each, in
+Kinds that have something to send get as many bytes each, so that a request waits no longer because
+there are many tunnels. Within a kind, sources take turns, one message each, in
 rounds. Until all that wait have had their share of bytes, none gets another one. A source that is
 alone sends all it has.
 """
@@ -100,9 +101,10 @@ class Sources:
 
     def __init__(self, window: Window, feed_later: Callable[[], None] | None,
                  full: Callable[[], bool]) -> None:
+        self.lines = Kind()
         self.cut = Kind()
         self.tunnels = Kind()
-        self._kinds = (self.cut, self.tunnels)
+        self._kinds = (self.lines, self.cut, self.tunnels)
         self._window = window
         self._feed_later = feed_later
         self._full = full
@@ -135,6 +137,12 @@ class Sources:
             kind.add(source)
         self.feed_soon()
 
+    def enter_line(self, source: Source, feed: bool = True) -> None:
+        """feed: else it is due, or going on."""
+        self.lines.add(source)
+        if feed:
+            self.feed()
+
     def enter_cut(self, source: Source) -> None:
         """Of a frame that is cut: feed() is due."""
         self.cut.begin(source)
@@ -152,8 +160,9 @@ class Sources:
         """Let sources send as far as the window goes."""
         if len(self) == 1:
             self._alone()
+        if len(self) < 2:
             return
-        self._shared = self._shared or len(self) > 1
+        self._shared = True
         while len(self) and self.open:
             self._turns()
             if self._feed_later is not None:
@@ -176,7 +185,7 @@ class Sources:
         self._shared = False
         for kind in self._kinds:
             kind.forgive()
-        while len(self) and self.open:
+        while len(self) == 1 and self.open:
             kind = self._next_kind()
             source = kind.next()
             if source():

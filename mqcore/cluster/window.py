@@ -40,34 +40,47 @@ class Window:
         self._reserved = 0      # bytes that a tunnel may send, or not
         self.sent = 0           # bytes ever, these included
         self._taken = 0         # of them
-        self._marks: deque[tuple[int, float]] = deque()     # `sent`, and when it was
-        self._marked = 0        # `sent` at the last mark
+        # bytes ever without the reserved ones, at each report to expect, and when it was
+        self._marks: deque[tuple[int, float]] = deque()
+        self._marked = 0        # those at the last mark
         self._fastest = float("inf")
 
     @property
     def open(self) -> bool:
         return self.unacked + self._reserved < self.limit
 
+    def has_room(self, more: int) -> bool:
+        """Whether it would be open if it were so much larger."""
+        return self.unacked + self._reserved < self.limit + more
+
+    def send(self, size: int) -> None:
+        """A message is sent."""
+        self.sent += size
+        self.unacked += size
+        self._mark()
+
     def reserve(self, size: int) -> None:
         """Of a message whose turn it is: spend() or give_back() follows."""
         self._reserved += size
         self.sent += size
-        if self.sent - self._marked >= REPORT:
-            self._marked = self.sent
-            self._marks.append((self.sent, self._clock()))
 
     def spend(self, size: int) -> None:
         """It is sent."""
         self._reserved -= size
         self.unacked += size
+        self._mark()
+
+    def _mark(self) -> None:
+        """The receiver counts the same messages in the same order."""
+        sent = self._taken + self.unacked
+        if sent - self._marked >= REPORT:
+            self._marked = sent
+            self._marks.append((sent, self._clock()))
 
     def give_back(self, size: int) -> None:
         """It will not be sent."""
         self._reserved -= size
         self.sent -= size
-        while self._marks and self._marks[-1][0] > self.sent:
-            self._marks.pop()
-        self._marked = min(self._marked, self.sent)
 
     def took(self, size: int) -> None:
         """The peer has taken so much. Raises MalformedFrame."""
