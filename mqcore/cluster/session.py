@@ -21,6 +21,7 @@ their order: they have a line of their own, and wait in it while one of them is 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -136,11 +137,13 @@ class Session:
                 self._count(len(plain))
                 return frame
             if kind_of is frames.Taken:
-                self.window.took(frame.size)  # type: ignore[attr-defined]
+                self.window.took(frame.size, frame.at / 1e6)  # type: ignore[attr-defined]
                 self.sources.feed()
                 return None
             if plain[1] in MESSAGES:
-                self._count(len(plain))
+                self._taken += len(plain) + COST
+                if self._taken >= REPORT:
+                    self._report()
             return frame
         if self._shake is None:
             raise MalformedFrame("a peer's message is not sealed")
@@ -194,8 +197,11 @@ class Session:
     def _count(self, size: int) -> None:
         self._taken += size + COST
         if self._taken >= REPORT:       # not each last part: a peer may send tiny ones
-            self.send(frames.Taken(self._taken))
-            self._taken = 0
+            self._report()
+
+    def _report(self) -> None:
+        self.send(frames.Taken(self._taken, time.monotonic_ns() // 1000))
+        self._taken = 0
 
     # -- out ---------------------------------------------------------------------------------------
 
@@ -214,19 +220,17 @@ class Session:
             return self._send_large(data, publishes)
         if data[1] in MESSAGES:
             line = self._topics if publishes else self._short if size <= SHORT else self._long
-            if not at_once and not self._goes(line, size):
+            if at_once:
+                self.window.send(size + COST)
+            elif line.frames or publishes and self._publishing or not (
+                    self.window.takes(size + COST, AHEAD) if size <= SHORT
+                    else self._takes(size + COST)):
                 return self._wait(line, data)
-            self.window.send(size + COST)
         self._seal(data)
         return True
 
-    def _goes(self, line: Line, size: int) -> bool:
-        """Whether a message goes now, and not into its line."""
-        if line.frames or line is self._topics and self._publishing:
-            return False
-        if size <= SHORT:
-            return self.window.has_room(AHEAD)
-        return not self.sources and self.sources.open
+    def _takes(self, cost: int) -> bool:
+        return not self.sources and self.sources.open and self.window.takes(cost)
 
     def _wait(self, line: Line, data: bytes) -> bool:
         cost = len(data) + ROW

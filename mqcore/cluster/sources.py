@@ -111,7 +111,9 @@ class Sources:
         self._shared = False        # two or more have waited since one was alone
 
     def __len__(self) -> int:
-        return sum(map(len, self._kinds))
+        lines, cut, tunnels = self._kinds
+        return len(lines.waiting) + len(lines.had) + len(cut.waiting) + len(cut.had) \
+            + len(tunnels.waiting) + len(tunnels.had)
 
     def clear(self) -> None:
         for kind in self._kinds:
@@ -158,7 +160,7 @@ class Sources:
 
     def feed(self) -> None:
         """Let sources send as far as the window goes."""
-        if len(self) == 1:
+        while len(self) == 1 and self.open:
             self._alone()
         if len(self) < 2:
             return
@@ -185,11 +187,13 @@ class Sources:
         self._shared = False
         for kind in self._kinds:
             kind.forgive()
-        while len(self) == 1 and self.open:
-            kind = self._next_kind()
-            source = kind.next()
-            if source():
-                kind.waiting.append(source)
+        kind = self._next_kind()
+        source = kind.next()
+        while more := source():
+            if len(self) or not self.open:
+                break
+        if more:
+            kind.waiting.append(source)
 
     def _next_kind(self) -> Kind:
         """The one that has sent least of those that wait."""
