@@ -255,6 +255,15 @@ class Session:
             self._seal(data)
         return bool(line.frames)
 
+    def hurry(self) -> None:
+        """Send the messages that are not cut and wait, whether or not the window has room."""
+        for line in (self._short, self._long, self._topics):
+            while line.frames and len(line.frames[0]) <= WHOLE \
+                    and not (line is self._topics and self._publishing):
+                data = line.pop()
+                self.window.send(len(data) + COST)
+                self._seal(data)
+
     def _send_large(self, data: bytes, publishes: bool) -> bool:
         if publishes and (self._publishing or self._topics.frames):
             return self._wait(self._topics, data)

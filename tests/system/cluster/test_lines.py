@@ -129,6 +129,18 @@ def test_what_waits_in_a_line_has_a_bound(pair):
         carry()
 
 
+def test_a_node_that_leaves_sends_what_waits_in_lines_without_room(pair):
+    one, _, _, carry = pair
+    sent = [request(number, 60_000) for number in range(50)]
+    sent += [frames.Publish(number, "t", bytes(100)) for number in range(5000)]
+    assert all(one.send(frame) for frame in sent) and one.waiting
+    one.hurry()
+    assert one.waiting == 0 and one.send(frames.Leave())
+    got = carry()
+    assert len(got) == len(sent) + 1 and got[-1] == frames.Leave()
+    assert not one.window.unacked > LEAST and not one.sources.lines.had
+
+
 # -- the socket ------------------------------------------------------------------------------------
 
 
