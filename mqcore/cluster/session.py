@@ -52,14 +52,13 @@ MESSAGES = frozenset(kind.__struct_config__.tag for kind in (
 
 
 class Line:
-    """Messages that wait, in their order. `step` is its source."""
+    """Messages that wait, in their order."""
 
-    __slots__ = ("bytes", "frames", "step")
+    __slots__ = ("bytes", "frames")
 
-    def __init__(self, step: Callable[[Line], bool]) -> None:
+    def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
         self.bytes = 0
-        self.step = partial(step, self)
 
     def pop(self) -> bytes:
         data = self.frames.popleft()
@@ -98,7 +97,7 @@ class Session:
         self._bulks = 0                         # large frames that are being sent
         self._publishing = 0                    # the number of a publication among them, or 0
         self._cut_bytes = 0                     # of large frames
-        self._short, self._long, self._topics = (Line(self._step) for _ in range(3))
+        self._short, self._long, self._topics = Line(), Line(), Line()
         self._partial: dict[int, bytearray] = {}
         self._held = 0
         self._taken = 0
@@ -239,7 +238,8 @@ class Session:
         line.frames.append(data)
         line.bytes += cost
         if len(line.frames) == 1 and not (line is self._topics and self._publishing):
-            self.sources.enter_line(line.step)
+            self.sources.enter_line(partial(self._step, line))
+            self.sources.feed()
         return True
 
     def _step(self, line: Line) -> bool:
@@ -320,7 +320,7 @@ class Session:
         if number == self._publishing and not more:
             self._publishing = 0
             if self._topics.frames:
-                self.sources.enter_line(self._topics.step, False)
+                self.sources.enter_line(partial(self._step, self._topics))
         return more
 
     def _seal(self, plain: bytes) -> None:

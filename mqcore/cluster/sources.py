@@ -139,11 +139,10 @@ class Sources:
             kind.add(source)
         self.feed_soon()
 
-    def enter_line(self, source: Source, feed: bool = True) -> None:
-        """feed: else it is due, or going on."""
+    def enter_line(self, source: Source) -> None:
+        """Of a line that was empty: feed() is due, or going on."""
+        self.lines.begin(source)
         self.lines.add(source)
-        if feed:
-            self.feed()
 
     def enter_cut(self, source: Source) -> None:
         """Of a frame that is cut: feed() is due."""
@@ -180,7 +179,7 @@ class Sources:
             source = kind.next()
             if self._turn(kind, source):
                 kind.add(source)
-            elif kind is self.cut:
+            elif kind is not self.tunnels:
                 kind.over(source)
 
     def _alone(self) -> None:
