@@ -58,9 +58,15 @@ class Window:
 
     def takes(self, size: int, more: int = 0) -> bool:
         """send(), if it would be open with `more` bytes more."""
-        if self.unacked + self._reserved >= self.limit + more:
+        unacked = self.unacked
+        if unacked + self._reserved >= self.limit + more:
             return False
-        self.send(size)
+        # as in send(): this is called for each small message
+        self.sent += size
+        self.unacked = unacked + size
+        self._unmarked += size
+        if self._unmarked >= REPORT:
+            self._mark()
         return True
 
     def send(self, size: int) -> None:
@@ -69,8 +75,11 @@ class Window:
         self.unacked += size
         self._unmarked += size
         if self._unmarked >= REPORT:
-            self._unmarked = 0
-            self._marks.append((self._taken + self.unacked, self._clock()))
+            self._mark()
+
+    def _mark(self) -> None:
+        self._unmarked = 0
+        self._marks.append((self._taken + self.unacked, self._clock()))
 
     def reserve(self, size: int) -> None:
         """Of a message whose turn it is: spend() or give_back() follows."""
@@ -80,8 +89,10 @@ class Window:
     def spend(self, size: int) -> None:
         """It is sent."""
         self._reserved -= size
-        self.sent -= size
-        self.send(size)
+        self.unacked += size
+        self._unmarked += size
+        if self._unmarked >= REPORT:
+            self._mark()
 
     def give_back(self, size: int) -> None:
         """It will not be sent."""
