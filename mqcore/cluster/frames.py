@@ -267,9 +267,10 @@ class Part(Frame, tag=40):
 
 
 class Taken(Frame, tag=41):
-    """That many bytes have been taken: of bodies of parts, and of whole Data frames, and 256 for
-    each of them."""
+    """That many bytes have been taken: of bodies of parts, of whole Data frames and of messages
+    that are not cut, and 256 for each of them. `at`: when, by a clock of the sender's own."""
     size: Size
+    at: Micros
 
 
 KINDS = (Hello, Peers, Leave, Refuse, Gossip, Exchange, Ping, Pong, Spare, Request, Cancel,

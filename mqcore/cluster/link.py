@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
 from mqcore.cluster.replies import Replies
-from mqcore.cluster.session import BULKS, Session
+from mqcore.cluster.session import Session
 from mqcore.errors import NoSuchPeer, SendTimeout, SocketClosed
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mqcore.cluster.sources import Source
 
 UNSENT = 16 << 20       # bytes that one link may keep while the socket is full
+CANCELLED = 1 << 14     # requests to remember that may still come, though they are not wanted
 
 
 class Link:
@@ -43,6 +44,7 @@ class Link:
         self.session = Session(dial is not None, links.node.key, links.node.static, self._raw,
                                self._feed_later, lambda: self.full)
         self._feeding = False       # _feed() will be called soon
+        self._flushing = False      # _flush() runs, or is about to
         self.attempts: dict[int, Any] = {}      # requests sent here that wait for their answer
         self.serving: dict[int, Any] = {}       # requests from there that wait or run here
         self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
@@ -152,7 +154,7 @@ class Link:
     def cancel(self, number: int) -> None:
         """A request that is not known here is not wanted: a large one may still be on its way."""
         self._cancelled[number] = None
-        if len(self._cancelled) > BULKS:
+        if len(self._cancelled) > CANCELLED:
             del self._cancelled[next(iter(self._cancelled))]
 
     def is_cancelled(self, number: int) -> bool:
@@ -168,7 +170,7 @@ class Link:
             self.alive = False
             self.links.node.loop.soon(self.links.lost, self, "the other side takes nothing", False)
             return
-        self.session.send(frame)
+        self.session.send(frame, at_once=True)
 
     def _raw(self, data: bytes) -> None:
         if self.broken:
@@ -186,7 +188,8 @@ class Link:
                 return
         self.unsent.append(data)
         self.unsent_bytes += len(data)
-        if full:        # a task may begin at once, and would find nothing before
+        if full and not self._flushing:
+            self._flushing = True       # a task may begin at once, and would find nothing before
             self.links.node.loop.spawn(self._flush)
 
     def give_up(self) -> None:
@@ -211,6 +214,8 @@ class Link:
                     self.answers.go_on()
         except (NoSuchPeer, SocketClosed):
             self.links.departed(self, "the connection broke")
+        finally:
+            self._flushing = False
 
     def __repr__(self) -> str:
         made = "out" if self.dial else "in"

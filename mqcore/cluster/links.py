@@ -331,8 +331,7 @@ class Links:
             self.node.loop.soon(self.departed, link)
 
     def departed(self, link: Link, reason: str = "") -> None:
-        """The connection is over, or ends. The link is, too, once what had arrived before has been
-        taken: a node that publishes and leaves is heard."""
+        """The connection is over, or ends. So is the link, once what had arrived has been taken."""
         link.asking = False
         link.broken = link.broken or reason
         link.give_up()
@@ -433,11 +432,14 @@ class Links:
         self._dialing = sum(dial.of_member and dial.link is None for dial in self.dials.values())
 
     async def flush(self, timeout: float, large: bool = False) -> None:
-        """Give the socket what waits for it, for so many seconds at most. large: frames that take
-        several messages, which wait for the other side as well."""
+        """Give the socket what waits for it, for so many seconds at most. large: also what waits
+        for the other side. That may be busy, so then all goes that is not cut."""
         await self.node.until(lambda: not any(
             link.holds if large else link.usable and link.unsent
             for link in self.by_rid.values()), timeout)
+        for link in self.by_rid.values() if large else ():
+            if link.usable:
+                link.session.hurry()
 
     async def taken(self, links: list[Link], timeout: float | None) -> bool:
         """Wait until all that was sent over these links has been taken, or they are broken. Those
@@ -485,7 +487,6 @@ class Links:
 
     @property
     def holds(self) -> bool:
-        """Whether something waits to be sent."""
         return any(link.holds for link in self.by_rid.values())
 
     async def aclose(self, linger: float = 0.2) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from mqcore.cluster.session import WHOLE
+from mqcore.cluster.session import SHORT
 
 SMALL = 200             # bytes of memory that a frame takes besides what it carries
 MOST = 64 << 20         # bytes that wait, besides the first large one
@@ -31,7 +31,7 @@ class Replies:
 
     def add(self, data: bytes) -> None:
         """Send it, behind those of its kind."""
-        waiting = self._small if len(data) <= WHOLE else self._large
+        waiting = self._small if len(data) <= SHORT else self._large
         if waiting or not self._send(data):
             waiting.append(data)
             self.bytes += len(data) + SMALL

@@ -10,15 +10,18 @@ Every sealed message is one Noise message. Both directions replace their key eve
 the receiver counts the same messages, so nothing announces it. A message that does not open ends
 the link, since something on the way has changed, repeated or lost one.
 
-A frame over `PART` bytes is cut into `Part` frames. The frames that are cut and the tunnels of the
-link are sources, which take turns (sources.py), and so many bytes of theirs are on their way as a
-window has (window.py) until the receiver reports them `Taken`. So a small frame waits for at most
-that much in front of it. A frame counts `COST` bytes more than it has, since tiny ones take time,
-too. Only publications keep their order: behind one that is cut, others wait until it has been sent.
+A frame over `WHOLE` bytes is cut into `Part` frames. Messages that are not cut wait in lines, short
+ones apart from others. The frames that are cut, the lines and the tunnels of the link are sources,
+which take turns (sources.py), and so many bytes of theirs are on their way as a window has
+(window.py) until the receiver reports them `Taken`. Short messages may exceed it by `AHEAD`. So
+frames that carry no message, which never wait here, have at most that much in front of them. A
+message counts `COST` bytes more than it has, since tiny ones take time, too. Only publications keep
+their order: they have a line of their own, and wait in it while one of them is being cut.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -29,16 +32,45 @@ from mqcore.cluster.errors import KeyRejected, MalformedFrame, NoiseError
 from mqcore.cluster.key import Key
 from mqcore.cluster.noise import Cipher, Handshake
 from mqcore.cluster.sources import Sources
-from mqcore.cluster.window import REPORT, Window
+from mqcore.cluster.window import LEAST, REPORT, Window
 
 PROLOGUE = b"mqcore cluster 1"
 SHAKE, SEALED, REFUSED = b"\x01", b"\x02", b"\x03"
 REKEY = 1 << 20         # messages
 WHOLE = 2 * frames.PART - 1024      # bytes of a frame that travels whole; longer ones are cut
-COST = 256              # bytes that a part, or a tunnel's data, counts more
+SHORT = 4 << 10         # bytes of a message that goes ahead of others
+AHEAD = LEAST           # bytes of short messages on their way while the window is full
+ROW = 64                # bytes of memory that a message in a line takes besides its own
+TURN = 8 << 10          # bytes that a line sends at its turn
+COST = 256              # bytes that a message, a part, or a tunnel's data, counts more
 HELD = 64 << 20         # bytes of unfinished large frames that a peer may have here
 BULKS = 1024            # unfinished large frames, each way
-BACKLOG = 16 << 20      # bytes of large frames that wait here, and of publications behind one
+BACKLOG = 16 << 20      # bytes of frames that wait to be cut here, and in each line
+# by their tags, which is the second byte: what can be large or many, and is not of a tunnel
+MESSAGES = frozenset(kind.__struct_config__.tag for kind in (
+    frames.Request, frames.Reply, frames.Broadcast, frames.Survey, frames.Answer, frames.Publish))
+
+
+class Line:
+    """Messages that wait, in their order."""
+
+    __slots__ = ("bytes", "frames")
+
+    def __init__(self) -> None:
+        self.frames: deque[bytes] = deque()
+        self.bytes = 0
+
+    def pop(self) -> bytes:
+        data = self.frames.popleft()
+        self.bytes -= len(data) + ROW
+        return data
+
+    def clear(self) -> int:
+        """How many there were."""
+        count = len(self.frames)
+        self.frames.clear()
+        self.bytes = 0
+        return count
 
 
 class Session:
@@ -64,8 +96,8 @@ class Session:
         self._bulk_id = 0
         self._bulks = 0                         # large frames that are being sent
         self._publishing = 0                    # the number of a publication among them, or 0
-        self._behind: deque[bytes] = deque()    # publications that wait for it
-        self._cut_bytes = self._behind_bytes = 0        # of large frames, and in _behind
+        self._cut_bytes = 0                     # of large frames
+        self._short, self._long, self._topics = Line(), Line(), Line()
         self._partial: dict[int, bytearray] = {}
         self._held = 0
         self._taken = 0
@@ -104,9 +136,13 @@ class Session:
                 self._count(len(plain))
                 return frame
             if kind_of is frames.Taken:
-                self.window.took(frame.size)  # type: ignore[attr-defined]
+                self.window.took(frame.size, frame.at / 1e6)  # type: ignore[attr-defined]
                 self.sources.feed()
                 return None
+            if plain[1] in MESSAGES:
+                self._taken += len(plain) + COST
+                if self._taken >= REPORT:
+                    self._report()
             return frame
         if self._shake is None:
             raise MalformedFrame("a peer's message is not sealed")
@@ -160,32 +196,79 @@ class Session:
     def _count(self, size: int) -> None:
         self._taken += size + COST
         if self._taken >= REPORT:       # not each last part: a peer may send tiny ones
-            self.send(frames.Taken(self._taken))
-            self._taken = 0
+            self._report()
+
+    def _report(self) -> None:
+        self.send(frames.Taken(self._taken, time.monotonic_ns() // 1000))
+        self._taken = 0
 
     # -- out ---------------------------------------------------------------------------------------
 
-    def send(self, frame: frames.Frame) -> bool:
-        """Send a frame. False: too much of the kind waits already, or the handshake is not over,
-        and it has not been sent."""
+    def send(self, frame: frames.Frame, at_once: bool = False) -> bool:
+        """Send a frame. at_once: it is small, and waits for nothing. False: too much of the kind
+        waits already, or the handshake is not over, and it has not been sent."""
         return self._out is not None \
-            and self.send_encoded(frames.encode(frame), type(frame) is frames.Publish)
+            and self.send_encoded(frames.encode(frame), type(frame) is frames.Publish, at_once)
 
-    def send_encoded(self, data: bytes, publishes: bool = False) -> bool:
+    def send_encoded(self, data: bytes, publishes: bool = False, at_once: bool = False) -> bool:
         """send(). publishes: it is a publication."""
         if self._out is None:
             return False
-        behind = self._publishing and publishes
-        if len(data) <= WHOLE and not behind:
-            self._seal(data)
-            return True
-        waiting = self._behind_bytes if behind else self._cut_bytes
-        if waiting and waiting + len(data) > BACKLOG or not behind and self._bulks >= BULKS:
+        size = len(data)
+        if size > WHOLE:
+            return self._send_large(data, publishes)
+        if data[1] in MESSAGES:
+            line = self._topics if publishes else self._short if size <= SHORT else self._long
+            if at_once:
+                self.window.send(size + COST)
+            elif line.frames or publishes and self._publishing or not (
+                    self.window.takes(size + COST, AHEAD) if size <= SHORT
+                    else self._takes(size + COST)):
+                return self._wait(line, data)
+        self._seal(data)
+        return True
+
+    def _takes(self, cost: int) -> bool:
+        return not self.sources and self.sources.open and self.window.takes(cost)
+
+    def _wait(self, line: Line, data: bytes) -> bool:
+        cost = len(data) + ROW
+        if line.frames and line.bytes + cost > BACKLOG:
             return False
-        if behind:
-            self._behind.append(data)
-            self._behind_bytes += len(data)
-            return True
+        line.frames.append(data)
+        line.bytes += cost
+        if len(line.frames) == 1 and not (line is self._topics and self._publishing):
+            self.sources.enter_line(partial(self._step, line))
+            self.sources.feed()
+        return True
+
+    def _step(self, line: Line) -> bool:
+        """It is the line's turn. Returns whether it takes the next one."""
+        size = 0
+        while line.frames and (not size or size < TURN and self.sources.open):
+            data = line.pop()
+            if len(data) > WHOLE:
+                self._cut(data, True)
+                return False            # until all of it has been sent
+            size += len(data) + COST
+            self.window.send(len(data) + COST)
+            self._seal(data)
+        return bool(line.frames)
+
+    def hurry(self) -> None:
+        """Send the messages that are not cut and wait, whether or not the window has room."""
+        for line in (self._short, self._long, self._topics):
+            while line.frames and len(line.frames[0]) <= WHOLE \
+                    and not (line is self._topics and self._publishing):
+                data = line.pop()
+                self.window.send(len(data) + COST)
+                self._seal(data)
+
+    def _send_large(self, data: bytes, publishes: bool) -> bool:
+        if publishes and (self._publishing or self._topics.frames):
+            return self._wait(self._topics, data)
+        if self._cut_bytes and self._cut_bytes + len(data) > BACKLOG or self._bulks >= BULKS:
+            return False
         self._cut(data, publishes)
         self.sources.feed()
         return True
@@ -194,23 +277,21 @@ class Session:
         self._bulk_id += 1
         self._cut_bytes += len(data)
         self._bulks += 1
-        self.sources.cut.waiting.append(
-            partial(self._send_part, [memoryview(data)], self._bulk_id))
+        self.sources.enter_cut(partial(self._send_part, [memoryview(data)], self._bulk_id))
         if publishes:
             self._publishing = self._bulk_id
 
     def give_up(self) -> int:
         """Nothing more will be sent. Returns the number of frames that were not sent whole."""
-        count = self._bulks + len(self._behind)
+        count = self._bulks + sum(line.clear() for line in (self._short, self._long, self._topics))
         self.sources.clear()
-        self._behind.clear()
-        self._bulks = self._cut_bytes = self._behind_bytes = self._publishing = 0
+        self._bulks = self._cut_bytes = self._publishing = 0
         return count
 
     @property
     def waiting(self) -> int:
-        """Bytes of large frames, and of publications behind one, that have not been sent."""
-        return self._cut_bytes + self._behind_bytes
+        """Bytes of messages that have not been sent."""
+        return self._cut_bytes + self._short.bytes + self._long.bytes + self._topics.bytes
 
     def reserve(self, frame: frames.Data) -> bytes:
         """Of a tunnel, whose turn it is: for send_reserved(), or release()."""
@@ -232,25 +313,15 @@ class Session:
         piece, more = left[:frames.PART], len(left) > frames.PART
         if more:
             rest.append(left[frames.PART:])
-        self.window.reserve(len(piece) + COST)
-        self.window.spend(len(piece) + COST)
+        self.window.send(len(piece) + COST)
         self._cut_bytes -= len(piece)
         self._bulks -= not more
         self._seal(frames.encode(frames.Part(number, bytes(piece), not more)))
         if number == self._publishing and not more:
-            self._publish_next()
+            self._publishing = 0
+            if self._topics.frames:
+                self.sources.enter_line(partial(self._step, self._topics))
         return more
-
-    def _publish_next(self) -> None:
-        """A publication has been sent: so can those behind it, up to the next one that is cut."""
-        self._publishing = 0
-        while self._behind and not self._publishing:
-            data = self._behind.popleft()
-            self._behind_bytes -= len(data)
-            if len(data) > WHOLE:
-                self._cut(data, True)
-            else:
-                self._seal(data)
 
     def _seal(self, plain: bytes) -> None:
         cipher = self._out

@@ -1,7 +1,8 @@
-"""Who sends next over a link: the turns of large frames that are cut, and of tunnels.
+"""Who sends next over a link: the turns of lines of messages, of large frames that are cut, and of
+tunnels.
 
-Each kind gets half of the bytes while both have something to send, so that a large request waits
-no longer because there are many tunnels. Within a kind, sources take turns, one message each, in
+Kinds that have something to send get as many bytes each, so that a request waits no longer because
+there are many tunnels. Within a kind, sources take turns, one message each, in
 rounds. Until all that wait have had their share of bytes, none gets another one. A source that is
 alone sends all it has.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from mqcore.cluster import frames
@@ -24,14 +26,18 @@ Source = Callable[[], bool]
 
 
 class Kind:
-    """The sources of one kind."""
+    """The sources of one kind. A new one in place of one that has gone has had what that one had:
+    else those that come and go would have a round never end, and who waits for the next one would
+    get nothing."""
 
-    __slots__ = ("had", "spent", "waiting")
+    __slots__ = ("bytes", "gone", "had", "spent", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Source] = deque()   # in the order of their turns
         self.had: deque[Source] = deque()       # those that have had their share of this round
-        self.spent: dict[Source, int] = {}      # bytes of each in this round
+        self.spent: dict[Source, int] = {}      # bytes of each in this round,
+        self.gone: list[int] = []               # and of those that are over
+        self.bytes = 0                          # of all, to compare with other kinds
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.had)
@@ -40,21 +46,34 @@ class Kind:
         self.waiting.clear()
         self.had.clear()
         self.spent.clear()
+        self.gone.clear()
 
     def forgive(self) -> None:
         """None has had anything yet."""
         self.spent.clear()
+        self.gone.clear()
         self.waiting.extend(self.had)
         self.had.clear()
+        self.bytes = 0
 
     def has_had(self, source: Source) -> bool:
         return self.spent.get(source, 0) >= SHARE
 
+    def begin(self, source: Source) -> None:
+        """It has something to send. It may be new."""
+        if self.gone and source not in self.spent:
+            self.spent[source] = self.gone.pop()
+
     def add(self, source: Source) -> None:
         (self.had if self.has_had(source) else self.waiting).append(source)
 
+    def over(self, source: Source) -> None:
+        """It waits no more, and does not come back."""
+        if spent := self.spent.pop(source, 0):
+            self.gone.append(spent)
+
     def discard(self, source: Source) -> None:
-        self.spent.pop(source, None)
+        self.over(source)
         for those in (self.waiting, self.had):
             if source in those:
                 those.remove(source)
@@ -69,6 +88,7 @@ class Kind:
         least = min(map(self.spent.__getitem__, self.had))
         self.spent = {source: owed for source, spent in self.spent.items()
                       if (owed := spent - least) > 0}
+        self.gone = [owed for spent in self.gone if (owed := spent - least) > 0]
         had, self.had = self.had, deque()
         for source in had:
             self.add(source)
@@ -81,20 +101,23 @@ class Sources:
 
     def __init__(self, window: Window, feed_later: Callable[[], None] | None,
                  full: Callable[[], bool]) -> None:
+        self.lines = Kind()
         self.cut = Kind()
         self.tunnels = Kind()
+        self._kinds = (self.lines, self.cut, self.tunnels)
         self._window = window
         self._feed_later = feed_later
         self._full = full
         self._shared = False        # two or more have waited since one was alone
-        self._lead = 0              # bytes that tunnels have sent more than cut frames
 
     def __len__(self) -> int:
-        return len(self.cut) + len(self.tunnels)
+        lines, cut, tunnels = self._kinds
+        return len(lines.waiting) + len(lines.had) + len(cut.waiting) + len(cut.had) \
+            + len(tunnels.waiting) + len(tunnels.had)
 
     def clear(self) -> None:
-        self.cut.clear()
-        self.tunnels.clear()
+        for kind in self._kinds:
+            kind.clear()
 
     @property
     def open(self) -> bool:
@@ -110,10 +133,21 @@ class Sources:
                 kind.waiting.append(source)
                 self.feed()
             return
-        if not self.open or kind.has_had(source) or self.cut and self._lead >= 0 \
+        kind.begin(source)
+        if not self.open or kind.has_had(source) or self._is_ahead(kind) \
                 or self._turn(kind, source):
             kind.add(source)
         self.feed_soon()
+
+    def enter_line(self, source: Source) -> None:
+        """Of a line that was empty: feed() is due, or going on."""
+        self.lines.begin(source)
+        self.lines.add(source)
+
+    def enter_cut(self, source: Source) -> None:
+        """Of a frame that is cut: feed() is due."""
+        self.cut.begin(source)
+        self.cut.add(source)
 
     def withdraw(self, source: Source) -> None:
         """A tunnel has nothing to send any more."""
@@ -125,10 +159,11 @@ class Sources:
 
     def feed(self) -> None:
         """Let sources send as far as the window goes."""
-        if len(self) == 1:
+        while len(self) == 1 and self.open:
             self._alone()
+        if len(self) < 2:
             return
-        self._shared = self._shared or len(self) > 1
+        self._shared = True
         while len(self) and self.open:
             self._turns()
             if self._feed_later is not None:
@@ -144,29 +179,40 @@ class Sources:
             source = kind.next()
             if self._turn(kind, source):
                 kind.add(source)
+            elif kind is not self.tunnels:
+                kind.over(source)
 
     def _alone(self) -> None:
         self._shared = False
-        self.cut.forgive()
-        self.tunnels.forgive()
-        while len(self) and self.open:
-            kind = self._next_kind()
-            source = kind.next()
-            if source():
-                kind.waiting.append(source)
+        for kind in self._kinds:
+            kind.forgive()
+        kind = self._next_kind()
+        source = kind.next()
+        while more := source():
+            if len(self) or not self.open:
+                break
+        if more:
+            kind.waiting.append(source)
 
     def _next_kind(self) -> Kind:
-        if not self.cut or not self.tunnels:
-            return self.cut or self.tunnels
-        return self.cut if self._lead >= 0 else self.tunnels
+        """The one that has sent least of those that wait."""
+        return min((kind for kind in self._kinds if kind), key=_bytes)
+
+    def _is_ahead(self, kind: Kind) -> bool:
+        """Whether another kind is to send first."""
+        return any(other and other is not kind and other.bytes <= kind.bytes
+                   for other in self._kinds)
 
     def _turn(self, kind: Kind, source: Source) -> bool:
         before = self._window.sent
         more = source()
         spent = self._window.sent - before
         kind.spent[source] = kind.spent.get(source, 0) + spent
-        if kind is self.tunnels:
-            self._lead = self._lead + spent if self.cut else 0
-        else:
-            self._lead = self._lead - spent if self.tunnels else 0
+        kind.bytes += spent
+        for other in self._kinds:
+            if not other and other is not kind:     # it wants nothing: it saves nothing up
+                other.bytes = kind.bytes
         return more
+
+
+_bytes = attrgetter("bytes")

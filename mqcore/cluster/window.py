@@ -6,7 +6,11 @@ a fixed window would hold that up until members take each other for dead. So the
 arrives more than `TARGET` seconds later than the fastest has. What is beyond the fastest is time in
 queues. That a sender keeps them short by its own measure is the idea of LEDBAT (RFC 6817, 2.4).
 
-The receiver reports what it has taken each `REPORT` bytes, see session.py.
+The receiver reports what it has taken each `REPORT` bytes, see session.py, and when by its own
+clock. Only differences of these delays count, so the clocks need not agree, and what a report waits
+for on its way back counts for nothing. A route may become longer, so the fastest is that of this
+period and the one before. Each period begins with a window of `LEAST` bytes, so that the queue of
+the window itself does not become the fastest.
 """
 
 from __future__ import annotations
@@ -25,13 +29,14 @@ LEAST = 192 << 10       # more than a report: what is on its way always gets rep
 REPORT = 128 << 10
 TARGET = 0.25           # seconds in queues
 GAIN = 0.25             # bytes that the window grows by for each that arrives at once
+PERIOD = 60.0           # seconds
 
 
 class Window:
-    """`clock()`: seconds."""
+    """`clock()`: seconds, like those of the peer's reports."""
 
-    __slots__ = ("_clock", "_fastest", "_marked", "_marks", "_reserved", "_taken", "limit", "sent",
-                 "unacked")
+    __slots__ = ("_before", "_begun", "_clock", "_ends", "_fastest", "_marks", "_reserved",
+                 "_taken", "_unmarked", "limit", "sent", "unacked")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -40,37 +45,62 @@ class Window:
         self._reserved = 0      # bytes that a tunnel may send, or not
         self.sent = 0           # bytes ever, these included
         self._taken = 0         # of them
-        self._marks: deque[tuple[int, float]] = deque()     # `sent`, and when it was
-        self._marked = 0        # `sent` at the last mark
-        self._fastest = float("inf")
+        # bytes ever without the reserved ones, at each report to expect, and when it was
+        self._marks: deque[tuple[int, float]] = deque()
+        self._unmarked = 0      # those since the last mark
+        self._fastest = self._before = float("inf")     # delay of this period, and of the last one
+        self._ends = 0.0        # when this period is over
+        self._begun = 0         # bytes ever without the reserved ones, when it began
 
     @property
     def open(self) -> bool:
         return self.unacked + self._reserved < self.limit
 
+    def takes(self, size: int, more: int = 0) -> bool:
+        """send(), if it would be open with `more` bytes more."""
+        unacked = self.unacked
+        if unacked + self._reserved >= self.limit + more:
+            return False
+        # as in send(): this is called for each small message
+        self.sent += size
+        self.unacked = unacked + size
+        self._unmarked += size
+        if self._unmarked >= REPORT:
+            self._mark()
+        return True
+
+    def send(self, size: int) -> None:
+        """A message is sent. The receiver counts the same ones in the same order."""
+        self.sent += size
+        self.unacked += size
+        self._unmarked += size
+        if self._unmarked >= REPORT:
+            self._mark()
+
+    def _mark(self) -> None:
+        self._unmarked = 0
+        self._marks.append((self._taken + self.unacked, self._clock()))
+
     def reserve(self, size: int) -> None:
         """Of a message whose turn it is: spend() or give_back() follows."""
         self._reserved += size
         self.sent += size
-        if self.sent - self._marked >= REPORT:
-            self._marked = self.sent
-            self._marks.append((self.sent, self._clock()))
 
     def spend(self, size: int) -> None:
         """It is sent."""
         self._reserved -= size
         self.unacked += size
+        self._unmarked += size
+        if self._unmarked >= REPORT:
+            self._mark()
 
     def give_back(self, size: int) -> None:
         """It will not be sent."""
         self._reserved -= size
         self.sent -= size
-        while self._marks and self._marks[-1][0] > self.sent:
-            self._marks.pop()
-        self._marked = min(self._marked, self.sent)
 
-    def took(self, size: int) -> None:
-        """The peer has taken so much. Raises MalformedFrame."""
+    def took(self, size: int, at: float) -> None:
+        """The peer has taken so much: when, by its clock. Raises MalformedFrame."""
         if size > self.unacked:
             raise MalformedFrame("a peer says that it has taken more than was sent")
         limited = not self.open
@@ -81,12 +111,18 @@ class Window:
         while marks and marks[0][0] <= self._taken:
             mark = marks.popleft()
         if mark is not None:
-            self._measured(size, mark[1], limited)
+            self._measured(size, at - mark[1], limited and mark[0] > self._begun)
 
-    def _measured(self, size: int, at: float, limited: bool) -> None:
-        delay = self._clock() - at
+    def _measured(self, size: int, delay: float, limited: bool) -> None:
+        now = self._clock()
+        if now >= self._ends:
+            self._ends = now + PERIOD
+            self._before, self._fastest = self._fastest, delay
+            self.limit = LEAST
+            self._begun = self._taken + self.unacked
         self._fastest = min(self._fastest, delay)
-        off = 1 - (delay - self._fastest) / TARGET      # 1 with no queue, below 0 with a long one
+        # 1 with no queue, below 0 with a long one
+        off = 1 - (delay - min(self._fastest, self._before)) / TARGET
         if off < 0 or limited:
             change = max(-self.limit // 4, int(size * off * (1 if off < 0 else GAIN)))
             self.limit = max(LEAST, min(WINDOW, self.limit + change))

@@ -11,7 +11,7 @@ import pytest
 
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
-from mqcore.cluster import frames, link, links, node
+from mqcore.cluster import frames, link, links, node, session
 from mqcore.cluster.link import UNSENT
 from mqcore.cluster.replies import MOST
 from mqcore.cluster.services import Service
@@ -210,6 +210,7 @@ def test_a_barrier_does_not_wait_for_a_full_link_that_does_not_move(run, key, mo
 def test_a_barrier_over_a_link_that_is_full_and_moves(once, key, monkeypatch):
     """What was sent before has arrived when it returns."""
     monkeypatch.setattr(link, "UNSENT", 100_000)
+    monkeypatch.setattr(session, "AHEAD", 1 << 30)      # so that small ones fill the socket
     monkeypatch.setattr(node, "TOLD", 20.0)
 
     async def main():

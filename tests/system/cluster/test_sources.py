@@ -5,7 +5,7 @@ import pytest
 from mqcore.cluster import frames
 from mqcore.cluster.errors import MalformedFrame
 from mqcore.cluster.sources import Sources
-from mqcore.cluster.window import LEAST, REPORT, WINDOW, Window
+from mqcore.cluster.window import LEAST, PERIOD, REPORT, TARGET, WINDOW, Window
 
 
 class Wire:
@@ -53,7 +53,7 @@ class Wire:
         taken = 0
         while taken < size and self.window.unacked:
             step = min(REPORT, self.window.unacked)
-            self.window.took(step)
+            self.window.took(step, self.now)
             taken += step
             self.sources.feed()
             self.run()
@@ -122,11 +122,47 @@ def test_who_withdraws_is_not_asked_again(wire):
     assert {name for name, _ in wire.sent} == {"tunnel a"} and len(wire.sources) == 1
 
 
-class Link:
-    """A window over a link of so many bytes a second, which delays them by `far` seconds."""
+@pytest.mark.parametrize("kind", ["tunnel", "cut"])
+def test_those_that_come_and_go_leave_a_long_one_its_share(wire, kind):
+    """Each time that one is over, the next one begins: as soon as it can, or at the next turn."""
+    places = 30
+    started = 0
 
-    def __init__(self, rate, far=0.0):
-        self.now, self.rate, self.far = 0.0, rate, far
+    def begin():
+        nonlocal started
+        started += 1
+        short = wire.source(f"short {started}", 30_000, count=1)
+
+        def send():
+            ends.append(send)
+            return short()
+
+        (wire.sources.enter if kind == "tunnel" else wire.sources.enter_cut)(send)
+
+    ends = []
+    wire.close()
+    long = wire.source("long", 30_000)
+    (wire.sources.enter if kind == "tunnel" else wire.sources.enter_cut)(long)
+    for _ in range(places):
+        begin()
+    wire.open()
+    for _ in range(1000):
+        wire.carry(REPORT)
+        while ends:
+            if kind == "tunnel":
+                wire.sources.withdraw(ends[-1])
+            ends.pop()
+            begin()
+    fair = wire.bytes_of("short") / places
+    assert started > 500 and fair / 2 < wire.bytes_of("long") < 2 * fair
+
+
+class Link:
+    """A window over a link of so many bytes a second, which delays them by `far` seconds, and
+    reports by `back`. The receiver's clock is `off` seconds ahead."""
+
+    def __init__(self, rate, far=0.0, back=0.0, off=0.0):
+        self.now, self.rate, self.far, self.back, self.off = 0.0, rate, far, back, off
         self.window = Window(lambda: self.now)
         self.free = 0.0         # when the link has carried all that was sent
         self.arriving = []      # (when, size) of reports
@@ -141,10 +177,11 @@ class Link:
                 self.free = max(self.free, self.now) + size / self.rate
                 self.untold += size
                 if self.untold >= REPORT:
-                    self.arriving.append((self.free + self.far, self.untold))
+                    taken = self.free + self.far
+                    self.arriving.append((taken + self.back, taken + self.off, self.untold))
                     self.untold = 0
-            self.now, told = self.arriving.pop(0)
-            self.window.took(told)
+            self.now, at, told = self.arriving.pop(0)
+            self.window.took(told, at)
 
     @property
     def queued(self):
@@ -176,19 +213,52 @@ def test_a_link_that_becomes_slow_and_fast_again():
     assert link.window.limit == WINDOW
 
 
+@pytest.mark.parametrize("off", [-1e5, 0.0, 1e9])
+def test_what_reports_wait_for_is_no_delay_and_clocks_differ(off):
+    link = Link(1e8, off=off)
+    link.run(5)
+    link.back = 0.6
+    link.run(10)
+    assert link.window.limit == WINDOW
+    link.back, link.rate = 0.0, 2e5
+    link.run(30)
+    assert link.window.limit <= LEAST + REPORT
+
+
+def test_a_route_that_becomes_longer():
+    link = Link(5e7, 0.01)
+    link.run(10)
+    link.far = 0.4
+    link.run(2.5 * PERIOD)
+    assert link.window.limit == WINDOW
+    link.far = 0.01
+    link.run(1)
+    assert link.window.limit == WINDOW
+
+
+@pytest.mark.parametrize("rate", [2e5, 1e6])
+def test_its_own_queue_never_counts_as_the_route(rate):
+    link = Link(rate)
+    longest = 0.0
+    for _ in range(200):
+        link.run(PERIOD / 10)
+        longest = max(longest, link.queued)
+    assert longest < LEAST / rate + 2 * TARGET
+
+
 def test_pauses_and_what_is_given_back_are_no_delay():
     link = Link(1e8)
     link.run(1)
     window = link.window
     while window.unacked:
-        window.took(min(REPORT, window.unacked))
+        window.took(min(REPORT, window.unacked), link.now)
     for _ in range(100):
         window.reserve(REPORT)
         window.give_back(REPORT)
-        link.now += 60
+        link.now += PERIOD / 200
         window.reserve(REPORT)
         window.spend(REPORT)
-        window.took(REPORT)
+        window.took(REPORT, link.now)
     assert window.limit == WINDOW and not window.unacked
 
 
@@ -196,7 +266,7 @@ def test_more_is_reported_than_was_sent():
     window = Window()
     window.reserve(10)
     window.spend(10)
-    window.took(10)
+    window.took(10, 0.0)
     window.reserve(10)      # and not sent
     with pytest.raises(MalformedFrame, match="more than was sent"):
-        window.took(1)
+        window.took(1, 0.0)

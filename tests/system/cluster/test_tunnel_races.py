@@ -127,10 +127,10 @@ def test_a_turn_that_is_given_back_opens_the_window():
 def test_a_peer_that_has_taken_more_than_was_sent():
     (one, two), wires = linked()
     one.send_reserved(one.reserve(frames.Data(1, True, b"x", True)))
-    two.send(frames.Taken(one.window.unacked))
+    two.send(frames.Taken(one.window.unacked, 0))
     one.receive((wires[0] if two._send_raw == wires[0].append else wires[1]).pop())
     assert one.window.unacked == 0
-    two.send(frames.Taken(1))
+    two.send(frames.Taken(1, 0))
     with pytest.raises(MalformedFrame, match="more than was sent"):
         one.receive((wires[0] if two._send_raw == wires[0].append else wires[1]).pop())
 

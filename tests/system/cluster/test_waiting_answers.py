@@ -9,7 +9,7 @@ from mqcore.binding.sleep import sleep
 from mqcore.cluster.link import UNSENT
 from mqcore.cluster.links import DIALS
 from mqcore.cluster.replies import MOST, SMALL, Replies
-from mqcore.cluster.session import WHOLE
+from mqcore.cluster.session import SHORT
 from mqcore.testing import SlowLink
 
 LIMIT = 50.0
@@ -23,7 +23,7 @@ class Wire:
 
     def send(self, data):
         self.asked.append(data)
-        large = len(data) > WHOLE
+        large = len(data) > SHORT
         room = self.large if large else self.small
         if room <= 0:
             return False
@@ -38,24 +38,24 @@ class Wire:
 def test_small_answers_do_not_wait_for_large_ones():
     wire = Wire()
     replies = Replies(wire.send)
-    large = [bytes([n]) * (WHOLE + 1) for n in range(3)]
+    large = [bytes([n]) * (SHORT + 1) for n in range(3)]
     wire.small = 2
     for data in (large[0], b"a", large[1], b"b", b"c", large[2]):
         replies.add(data)
     assert wire.sent == [b"a", b"b"] and len(replies) == 4
-    assert replies.bytes == 3 * (WHOLE + 1) + 1 + 4 * SMALL
+    assert replies.bytes == 3 * (SHORT + 1) + 1 + 4 * SMALL
     wire.large = 2
     wire.small = 1
     replies.go_on()
     assert wire.sent == [b"a", b"b", b"c", *large[:2]]
-    assert len(replies) == 1 and replies.bytes == WHOLE + 1 + SMALL
+    assert len(replies) == 1 and replies.bytes == SHORT + 1 + SMALL
     assert replies.give_up() == 1 and not replies and replies.bytes == 0
 
 
 def test_what_waits_is_encoded_once():
     wire = Wire()
     replies = Replies(wire.send)
-    replies.add(b"x" * (WHOLE + 1))
+    replies.add(b"x" * (SHORT + 1))
     for _ in range(5):
         replies.go_on()
     assert len(wire.asked) == 6 and len({id(data) for data in wire.asked}) == 1

@@ -1,0 +1,193 @@
+"""Messages that are not cut have a window, too: frames that carry none do not wait for them."""
+
+import asyncio
+
+import pytest
+from cluster_sessions import linked
+
+from mqcore.cluster import frames
+from mqcore.cluster import link as link_module
+from mqcore.cluster.link import Link
+from mqcore.cluster.session import AHEAD, BACKLOG, COST, ROW, SHORT, WHOLE
+from mqcore.cluster.window import LEAST
+from mqcore.errors import SendTimeout
+
+SIZES = [0, 100, SHORT - 100, 30_000, WHOLE - 100]
+
+
+@pytest.fixture
+def pair():
+    """Two sessions, what the first one has sent, and carry(messages): what has arrived of it."""
+    (one, two), wires = linked()
+    one.send(frames.Ping(1))
+    wire, back = wires if wires[0] else wires[::-1]
+
+    def carry(messages=1 << 30):
+        got = []
+        while wire and messages:
+            frame = two.receive(wire.pop(0))
+            got += [frame] if frame is not None else []
+            while back:
+                one.receive(back.pop(0))
+            messages -= 1
+        return got
+
+    carry()
+    return one, two, wire, carry
+
+
+def request(number, size):
+    return frames.Request(number, "t", 0, bytes(size))
+
+
+KINDS = [request, lambda number, size: frames.Publish(number, "t", bytes(size)),
+         lambda number, size: frames.Broadcast(number, "t", bytes(size)),
+         lambda number, size: frames.Survey(number, "t", 0, bytes(size)),
+         lambda number, size: frames.Answer(number, bytes(size)),
+         lambda number, size: frames.Reply(number, frames.OK, 0, bytes(size))]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_in_front_of_a_probe_has_a_bound(pair, kind, size):
+    one, two, wire, carry = pair
+    count = 8_000_000 // (size + COST)
+    sent = [kind(number, size) for number in range(count)]
+    assert all(one.send(frame) for frame in sent)
+    on_the_way = sum(len(data) + COST - 17 for data in wire)
+    assert LEAST <= on_the_way <= LEAST + AHEAD + WHOLE + COST
+    assert one.send(frames.Ping(7))
+    before = len(wire)
+    assert carry(before)[-1] == frames.Ping(7)
+    carry()
+    assert one.waiting == 0 and not one.sources and one.give_up() == 0
+    assert two.frames_in > count
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_arrive_in_their_order(pair, size):
+    one, _, _, carry = pair
+    sent = [request(number, size) for number in range(3_000_000 // (size + COST))]
+    assert all(one.send(frame) for frame in sent)
+    assert carry() == sent
+
+
+def test_a_short_one_goes_ahead_of_longer_ones(pair):
+    one, _, wire, carry = pair
+    for number in range(100):
+        assert one.send(request(number, 60_000))
+    assert one.waiting > 5_000_000
+    before = len(wire)
+    assert one.send(request(1000, 1)) and len(wire) == before + 1
+    assert carry(before + 1)[-1] == request(1000, 1)
+    assert len(carry()) == 100 - before
+
+
+def test_many_short_ones_leave_others_their_share(pair):
+    one, _, _, carry = pair
+    tunnel = frames.Data(1, True, bytes(8_000), False)
+
+    def source():
+        one.send_reserved(one.reserve(tunnel))
+        return True
+
+    one.sources.enter(source)
+    had = {frames.Data: 0, frames.Request: 0}
+    shorts = 0
+    assert one.send(request(1, 200_000))
+    for _ in range(3000):
+        while one.send(request(shorts, 1000)) and one.waiting < 1 << 20:
+            shorts += 1
+        for frame in carry(1):
+            had[type(frame)] += len(frame.body)
+    assert shorts > 1000
+    assert 0.5 < had[frames.Request] / had[frames.Data] < 2
+
+
+def test_publications_keep_their_order_whatever_their_size(pair):
+    one, _, wire, carry = pair
+    sizes = [60_000, 1, 30_000, 200_000, 2, 60_000, 2, 100_000, 70_000, 3] * 5
+    sent = [frames.Publish(number, "t", bytes(size)) for number, size in enumerate(sizes)]
+    got = []
+    for frame in sent:
+        assert one.send(frame)
+        got += carry(1)
+    assert got + carry() == sent and one.waiting == 0
+
+
+def test_what_waits_in_a_line_has_a_bound(pair):
+    one, _, wire, carry = pair
+    for size in (1, 60_000):
+        count = total = 0
+        while one.send(frame := request(count, size)):
+            count += 1
+            total += len(frames.encode(frame)) + ROW
+        assert BACKLOG - 2 * WHOLE < total < BACKLOG + LEAST + AHEAD + 2 * WHOLE
+        assert one.send(frames.Reply(1, frames.OVERLOADED, 0), at_once=True)
+        waiting = count - len(wire) + 1
+        assert one.give_up() == waiting and one.waiting == 0
+        carry()
+
+
+def test_a_node_that_leaves_sends_what_waits_in_lines_without_room(pair):
+    one, _, _, carry = pair
+    sent = [request(number, 60_000) for number in range(50)]
+    sent += [frames.Publish(number, "t", bytes(100)) for number in range(5000)]
+    assert all(one.send(frame) for frame in sent) and one.waiting
+    one.hurry()
+    assert one.waiting == 0 and one.send(frames.Leave())
+    got = carry()
+    assert len(got) == len(sent) + 1 and got[-1] == frames.Leave()
+    assert not one.window.unacked > LEAST and not one.sources.lines.had
+
+
+# -- the socket ------------------------------------------------------------------------------------
+
+
+def test_one_task_alone_empties_what_waits_for_the_socket(monkeypatch):
+    """Also if what it makes room for finds the socket full again."""
+    sent, tasks = [], []
+
+    class Socket:
+        def send_parts(self, parts, timeout):
+            raise SendTimeout("full")
+
+        async def asend_parts(self, parts):
+            sent.append(parts[1])
+
+    class Node:
+        key = static = None
+
+        class loop:  # noqa: N801
+            spawn = staticmethod(lambda function, *args: tasks.append(function(*args)))
+
+    class Links:
+        node, socket = Node, Socket()
+
+    class Quiet:
+        waiting = 0
+
+    monkeypatch.setattr(link_module, "Session", lambda *args: Quiet())
+    link = Link(Links, b"", 1, None)
+    link._raw(b"1")
+    answers = [b"2", b"3"]
+
+    class Answers:
+        def __bool__(self):
+            return bool(answers)
+
+        def go_on(self):
+            link._raw(answers.pop(0))
+
+    link.answers = Answers()
+
+    async def main():
+        while tasks:
+            await tasks.pop(0)
+            assert not tasks
+
+    asyncio.run(main())
+    assert sent == [b"1", b"2", b"3"] and not link.unsent_bytes
+    link._raw(b"4")
+    assert len(tasks) == 1
+    tasks.pop().close()
