@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from mqcore.journal.queues.server import QueueServer
     from mqcore.journal.rights import Given
     from mqcore.journal.server.server import Server
+    from mqcore.journal.spilling import Spill, SpillStats, spill
 
 __all__ = [
     "BackedUp", "Checked", "Compacted", "Dropped", "GroupMember", "GroupMoved", "Job", "JobLost",
@@ -91,16 +92,18 @@ __all__ = [
     "JournalNotFound", "JournalRefused", "JournalUnconfirmed", "JournalWriteError", "Limits",
     "MultiWriter", "OffsetGone", "PartitionInfo", "PartitionLost", "ProducerFenced", "Promoted",
     "Queue", "QueueFull", "QueueLimits", "QueueOptions", "QueueServer", "Reader", "Records",
-    "Repaired", "Rights", "Sequences", "StampRefused", "Writer", "WriterStats", "ajoin", "aopen",
+    "Repaired", "Rights", "Sequences", "Spill", "SpillStats", "StampRefused", "Writer",
+    "WriterStats", "ajoin", "aopen",
     "backup", "checksum", "compact", "delete", "join", "list_partitions", "open",
     "partition_of_key", "partition_of_message", "promote", "queue", "read_key", "read_life",
-    "read_stamp", "rename", "repair", "replay", "serve", "serve_queues", "stamp", "stored_at",
-    "truncate_before", "verify",
+    "read_stamp", "rename", "repair", "replay", "serve", "serve_queues", "spill", "stamp",
+    "stored_at", "truncate_before", "verify",
 ]
 
 _LATER = {"BackedUp": "backups", "Compacted": "compaction", "GroupMember": "groups.member",
           "Job": "queues.job", "Promoted": "promotion", "Queue": "queues.client",
-          "QueueServer": "queues.server"}       # need msgspec, or are rare
+          "QueueServer": "queues.server", "Spill": "spilling", "SpillStats": "spilling",
+          "spill": "spilling"}                  # need msgspec, or are rare
 
 
 # Names that were here before the first release.

@@ -123,6 +123,12 @@ class Deadline:
     def over(self) -> bool:
         return self.end is not None and time.monotonic() >= self.end
 
+    def __str__(self) -> str:
+        """" within 2 s", for the text of an error."""
+        if self.timeout is None:
+            return ""
+        return f" within {self.timeout:g} s" if self.timeout else " at once"
+
 
 def running() -> str:
     trio: Any = sys.modules.get("trio")
