@@ -2,7 +2,11 @@
 unsteady: each test that failed in at least one run, in how many runs, and the end of its output.
 Last come the files that took longest, for the table in tests/support/longest.py.
 
-    python tools/steady.py [--runs 10] [--spinners N] [--late] [pytest's arguments ...]
+    python tools/steady.py [--runs 10] [--spinners N] [--late] [--since COMMIT]
+                           [pytest's arguments ...]
+
+With --since only the test files that differ from that commit run, without their slow tests unless
+there is a `-m`. Each run has other seeds.
 
 The load is one spinning process for each core. The tool starts them before the first run and ends
 them after the last; a spinner whose parent has died ends by itself. With --late there are none:
@@ -28,7 +32,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from suite import SIDE_BY_SIDE, TOOLS, default_signals
+from suite import SIDE_BY_SIDE, TOOLS, default_signals, mark
 
 ROOT = Path(__file__).resolve().parent.parent
 TAIL = 25  # lines of a failure that are shown
@@ -83,6 +87,17 @@ def read_report(path: Path, run: Run) -> None:
             texts = [part.text or part.get("message") or "" for part in bad]
             texts += [part.text or "" for part in case if part.tag.startswith("system-")]
             run.failures[name] = "\n".join(texts)
+
+
+def changed(commit: str) -> list[str]:
+    """The test files that differ from those of a commit, new ones included."""
+    found: set[str] = set()
+    for command in (["diff", "--name-only", "--diff-filter=d", commit],
+                    ["ls-files", "--others", "--exclude-standard"]):
+        found.update(subprocess.run(["git", *command, "--", "tests/**/test_*.py"], cwd=ROOT,
+                                    text=True, check=True, stdout=subprocess.PIPE
+                                    ).stdout.splitlines())
+    return sorted(found)
 
 
 def late_library(folder: Path) -> Path:
@@ -144,8 +159,16 @@ def main() -> int:
                              "with --late)")
     parser.add_argument("--late", action="store_true",
                         help="let threads wake up to 30 ms late now and then")
+    parser.add_argument("--since", metavar="COMMIT",
+                        help="only the test files that differ from that commit")
     options, arguments = parser.parse_known_args()
     default_signals()
+    if options.since is not None:
+        files = changed(options.since)
+        if not files:
+            print(f"no test file differs from {options.since}")
+            return 0
+        arguments += files if mark(arguments) else ["-m", "not slow", *files]
     arguments = [*SIDE_BY_SIDE, *arguments]
     if options.spinners is None:
         options.spinners = 0 if options.late else os.cpu_count() or 1

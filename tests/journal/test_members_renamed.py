@@ -1,6 +1,7 @@
 """Consumer groups whose topic gets another name, or is deleted and made anew, while they have
 members. A group has one server that coordinates it, whatever its topic was called before."""
 
+import os
 import shutil
 
 import pytest
@@ -92,6 +93,16 @@ def test_the_new_name_is_another_group_at_the_same_server(where, serve, join):
             old.read(LIMIT)
 
 
+def test_a_member_whose_topic_was_renamed_has_no_partition(where, serve, join):
+    """Also if it reads nothing: the server refuses its next beat."""
+    member = join(serve(where, groups=True), "x")
+    until(lambda: member.partitions == (0, 1), LIMIT)
+    journal.rename(where, topic="x", to="y")
+    until(lambda: member.partitions == (), LIMIT)
+    with pytest.raises(journal.JournalNotFound):
+        member.read(LIMIT)
+
+
 @pytest.mark.parametrize("how", ["renamed", "swapped", "made anew elsewhere"])
 def test_a_server_lets_go_of_what_has_moved(rosters, how):
     first, second = rosters
@@ -126,6 +137,22 @@ def test_members_go_on_with_a_topic_that_was_made_anew(rosters):
     with pytest.raises(journal.JournalBusy, match="another journal server"):
         first.beat(1, beat("x"))
     assert not first and second.shares("x", "g") == {"other": [0, 1]}
+
+
+def test_a_topic_that_is_deleted_while_the_server_looks_was_not_renamed(rosters, monkeypatch):
+    first, _ = rosters
+    where = first._where
+    first.beat(1, beat("x"))
+    stat = os.stat
+
+    def late(path, **options):
+        if path == where / "x" / "groups" / "g":
+            monkeypatch.undo()
+            shutil.rmtree(where / "x")
+        return stat(path, **options)
+    monkeypatch.setattr(os, "stat", late)
+    assert first.beat(1, beat("x"))["members"] == 1
+    assert not (where / "x").exists()
 
 
 def test_a_server_makes_nothing_in_a_topic_that_is_being_deleted(rosters):

@@ -156,7 +156,7 @@ def test_an_unknown_flag_is_no_torn_tail(tmp_path, flag, behind, nobody_writes):
 
     def followed():
         with journal.open(where, topic="t", durable=False) as reader:
-            next(reader.follow(0, timeout=1))
+            next(reader.follow(0, timeout=20))
 
     def salvaged():
         with journal.open(where, topic="t", salvage=True) as reader:

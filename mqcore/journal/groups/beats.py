@@ -186,7 +186,9 @@ class Beats(Connection):
             self._wake()
 
     def _fail(self, error: Error) -> None:
-        self.error = error
+        with self._state:
+            self.error = error
+            self._holding.end()     # no beat renews the lease any more
         self._first.set()
         self._wake()
 

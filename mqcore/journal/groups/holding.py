@@ -63,9 +63,13 @@ class Holding:
         """Once it is over the member has nothing any more. Whether that is news."""
         if now < self.expires or not self.shares:
             return False
+        self.end()
+        return True
+
+    def end(self) -> None:
+        """The member has nothing any more."""
         for share in list(self.shares.values()):
             self._lose(share)
-        return True
 
     def take(self, share: Share) -> bool:
         """The member begins to read it. False: it is not to be read any more."""

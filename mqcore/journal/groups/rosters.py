@@ -75,10 +75,9 @@ class Coordinated:
         """Whether this server coordinates what the path leads to. If the topic was deleted and made
         anew, its members go on with that, unless they have met at another server."""
         try:
-            mine = os.fstat(self._fd)
-            return os.path.samestat(mine, os.stat(self.path))
-        except (FileNotFoundError, NotADirectoryError):
-            return not mine.st_nlink        # else it was renamed
+            return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
+        except (FileNotFoundError, NotADirectoryError):     # deleted, since os.fstat() perhaps
+            return not os.fstat(self._fd).st_nlink          # else it was renamed
         except OSError:         # nothing can be said now
             return True
 

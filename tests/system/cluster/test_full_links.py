@@ -119,10 +119,10 @@ def test_a_full_link_still_carries_what_ends_a_wait(run, key):
         async with client.atunnel("it", timeout=LIMIT):
             pass
         with pytest.raises(cluster.NoSuchService):
-            await client.arequest("other", b"", timeout=0.5)
+            await client.arequest("other", b"", timeout=LIMIT)
         server.services["it"].draining = True
         with pytest.raises(cluster.ClusterError) as caught:
-            await client.arequest("it", b"1", timeout=5)
+            await client.arequest("it", b"1", timeout=LIMIT)
         assert not isinstance(caught.value, cluster.RequestTimeout)
         server.services["it"].draining = False
         answers = all_of(client, [lambda: client.arequest("it", b"1", timeout=LIMIT)])

@@ -251,8 +251,11 @@ def test_a_plugin_that_raises_later_is_a_failed_attempt(make, errors, states, na
         raise KeyError("oops")
 
     setattr(Broken, name, broken)
-    make("broken://x", transport=Broken())
+    connector = make("broken://x", transport=Broken())
     assert "KeyError" in str(states.until("waiting", 2))
+    connector.stop()
+    connector.loop.call_wait(lambda: None)      # the loop reports an error after the state
+    assert {type(error) for error in errors} == ({KeyError} if name == "names" else set())
     errors.clear()
 
 

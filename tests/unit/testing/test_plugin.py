@@ -192,6 +192,7 @@ def test_seeds(mq_network):
 
 
 def test_a_simulated_network_has_the_seed_of_the_run_and_shows_it(run, monkeypatch):
+    monkeypatch.delenv("MQCORE_SEED", raising=False)
     rc, out = run(NETWORK)
     assert rc == 1 and "1 failed, 2 passed" in out and "test_seeds[seed2]" in out, out
     assert "seed 2, 1000 s, 1 events" in out, out
