@@ -14,7 +14,7 @@ from mqcore.testing import until
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
-MESSAGES = 1000         # more than one turn of a loop takes, and no more than a window
+MESSAGES = 3000         # more than one turn of a loop takes
 
 
 class Talker:
