@@ -77,14 +77,15 @@ async def drain(node: Core, timeout: float | None) -> bool:
 
 
 async def hand_over(node: Core, links: Collection[Link]) -> None:
-    """Give the socket what waits for it, as long as it takes something each `FLUSH` seconds."""
+    """Give the socket what waits for it, as long as it takes something each `FLUSH` seconds, and
+    wait until it has written that."""
     await _emptied(node, links, lambda: not _unsent(links))
+    await node.until(lambda: not _queued(node, links), FLUSH)
 
 
 async def part(node: Core, link: Link) -> None:
     """End a link that nothing more is sent over, once the socket has written what waits for it."""
     await hand_over(node, [link])
-    await node.until(lambda: not link.alive or not _queued(node, link.peer), FLUSH)
     link.parting = False
     if link.alive:      # else this node has left
         node.links.socket._links.end_peer(link.peer, leave=True)
@@ -116,7 +117,8 @@ def _unsent(links: Collection[Link]) -> int:
     return sum(link.unsent_bytes for link in links if link.usable or link.parting)
 
 
-def _queued(node: Core, number: int) -> int:
-    """Messages to that peer that the socket has taken and not written."""
+def _queued(node: Core, links: Collection[Link]) -> int:
+    """Messages that the socket has taken and not written."""
+    numbers = {link.peer for link in links if link.alive and (link.usable or link.parting)}
     return sum(stats.queued_out for peer, stats in node.links.socket.stats().peers.items()
-               if peer.id == number)
+               if peer.id in numbers) if numbers else 0
