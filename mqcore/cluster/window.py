@@ -1,4 +1,5 @@
-"""The bytes of parts and of tunnels' data that a link has on their way, and how many there may be.
+"""The bytes of messages, parts and tunnels' data that a link has on their way, and how many there
+may be.
 
 What is on its way stands in front of each small frame that follows, gossip included. On a slow link
 a fixed window would hold that up until members take each other for dead. So the window begins with
