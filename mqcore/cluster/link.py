@@ -36,6 +36,7 @@ class Link:
         self.incarnation = 0        # and of the record that it greeted with
         self.alive = True
         self.broken = ""            # why: nothing can be sent, what has arrived is still taken
+        self.parting = False        # broken, and what waits for the socket is still given to it
         self.asking = False         # departed() will be called soon
         self.doubled = False        # its member has another link, or has had one
         self.ended: float | None = None     # when its session was over, the connection was not
@@ -115,6 +116,12 @@ class Link:
     def holds(self) -> bool:
         """Whether something waits to be sent."""
         return self.usable and bool(self.unsent or self.session.waiting or self.answers)
+
+    def hurry(self) -> None:
+        """Give the socket all that is not cut, whether or not the other side takes it."""
+        if self.usable:
+            self.session.hurry()
+            self.answers.go_on()
 
     @property
     def idle(self) -> bool:

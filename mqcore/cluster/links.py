@@ -21,6 +21,7 @@ from mqcore.api.wakers import Taker
 from mqcore.cluster import frames
 from mqcore.cluster.checks import said_by
 from mqcore.cluster.directory import Member
+from mqcore.cluster.drain import part
 from mqcore.cluster.errors import ClusterError, KeyRejected, MalformedFrame, NoiseError
 from mqcore.cluster.key import node_id
 from mqcore.cluster.link import Dial, Link
@@ -32,7 +33,6 @@ MANY = 16               # links of one member, besides a new one
 PATIENCE = 5.0          # seconds for the handshake
 SPARE = 1.0             # seconds
 FAREWELL = 0.5          # seconds that a connection outlives its session, for a refusal to arrive
-FLUSH = 1.0             # seconds that a node which leaves waits for links that are full
 FORGET = 5.0            # seconds until it is forgotten, whether or not the socket has said so
 # what a newer process of the member, or the same one over another link, has said anew since
 ANEW = (frames.Interest, frames.Peers, frames.Gossip, frames.Exchange, frames.Open, frames.Resume)
@@ -334,22 +334,28 @@ class Links:
         """The connection is over, or ends. So is the link, once what had arrived has been taken."""
         link.asking = False
         link.broken = link.broken or reason
-        link.give_up()
         links = self.socket._links
         if link.peer in links.peers or links.is_unread(link.peer):
+            if not link.parting:
+                link.give_up()
             self.unused(link, link.broken)
         else:
             self.lost(link, link.broken)
 
     def buried(self, member: Member, what: str) -> None:
-        """The member has left or failed. What it had sent is still taken: one that failed may have
-        been too busy to answer probes, and one that leaves ends its connections itself."""
+        """The member has left, and ends its connections itself, or has failed, and may only have
+        been busy: it gets what waits for it. What it had sent is still taken."""
         links = self.of(member)
         for link in links:      # all of them first: none is a spare one of another
+            if what == "failed" and link.usable:
+                link.hurry()
+                link.parting = True
             link.broken = link.broken or what
             link.left = link.left or what == "left"
         for link in links:
-            if what == "failed":
+            if link.parting:
+                self.node.loop.spawn(part, self.node, link)
+            elif what == "failed":
                 self.socket._links.end_peer(link.peer, leave=True)
             elif link.ended is None:
                 link.ended = time.monotonic()
@@ -430,16 +436,6 @@ class Links:
             if dial.of_member and dial.link is None and dial.url not in urls:
                 self.hang_up(dial)
         self._dialing = sum(dial.of_member and dial.link is None for dial in self.dials.values())
-
-    async def flush(self, timeout: float, large: bool = False) -> None:
-        """Give the socket what waits for it, for so many seconds at most. large: also what waits
-        for the other side. That may be busy, so then all goes that is not cut."""
-        await self.node.until(lambda: not any(
-            link.holds if large else link.usable and link.unsent
-            for link in self.by_rid.values()), timeout)
-        for link in self.by_rid.values() if large else ():
-            if link.usable:
-                link.session.hurry()
 
     async def taken(self, links: list[Link], timeout: float | None) -> bool:
         """Wait until all that was sent over these links has been taken, or they are broken. Those

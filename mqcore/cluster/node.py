@@ -24,12 +24,12 @@ from mqcore.cluster.balance import Balancer, Budget
 from mqcore.cluster.checks import encodes, flag_of, limit_of, path_of, texts_of
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Event, Events, Member
-from mqcore.cluster.drain import drain
+from mqcore.cluster.drain import drain, hand_over, hurry
 from mqcore.cluster.errors import KeyRejected, NodeClosed
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
 from mqcore.cluster.link import Home, Link
-from mqcore.cluster.links import FLUSH, Links, described
+from mqcore.cluster.links import Links, described
 from mqcore.cluster.loops import Loop, loop_here
 from mqcore.cluster.pulse import Pulse, reachable, wildcard
 from mqcore.cluster.requests import Requests
@@ -182,13 +182,13 @@ class Core:
             if hasattr(self, "directory"):
                 stack.callback(self._drop)
             if hasattr(self, "links"):
-                stack.push_async_callback(self.links.flush, FLUSH)
+                stack.push_async_callback(hand_over, self, self.links.by_rid.values())
             for part in ("pulse", "sources"):
                 if hasattr(self, part):
                     stack.callback(getattr(self, part).close)
             if hasattr(self, "directory"):
                 stack.callback(self._leave)
-                stack.push_async_callback(self.links.flush, FLUSH, large=True)
+                stack.push_async_callback(hurry, self, self.links.by_rid.values())
             for service in self.services.values():      # take nothing new
                 service.draining = True
 

@@ -129,6 +129,11 @@ class Session:
             self.bytes_in += len(plain)
             self.frames_in += 1
             frame = frames.decode(plain)
+            if plain[1] in MESSAGES:
+                self._taken += len(plain) + COST
+                if self._taken >= REPORT:
+                    self._report()
+                return frame
             kind_of = type(frame)
             if kind_of is frames.Part:
                 return self._part(frame)  # type: ignore[arg-type]
@@ -139,10 +144,6 @@ class Session:
                 self.window.took(frame.size, frame.at / 1e6)  # type: ignore[attr-defined]
                 self.sources.feed()
                 return None
-            if plain[1] in MESSAGES:
-                self._taken += len(plain) + COST
-                if self._taken >= REPORT:
-                    self._report()
             return frame
         if self._shake is None:
             raise MalformedFrame("a peer's message is not sealed")

@@ -1,4 +1,5 @@
-"""The bytes of parts and of tunnels' data that a link has on their way, and how many there may be.
+"""The bytes of messages, parts and tunnels' data that a link has on their way, and how many there
+may be.
 
 What is on its way stands in front of each small frame that follows, gossip included. On a slow link
 a fixed window would hold that up until members take each other for dead. So the window begins with
@@ -35,19 +36,18 @@ PERIOD = 60.0           # seconds
 class Window:
     """`clock()`: seconds, like those of the peer's reports."""
 
-    __slots__ = ("_before", "_begun", "_clock", "_ends", "_fastest", "_marks", "_reserved",
-                 "_taken", "_unmarked", "limit", "sent", "unacked")
+    __slots__ = ("_before", "_begun", "_clock", "_ends", "_fastest", "_mark_at", "_marks",
+                 "_reserved", "_taken", "limit", "unacked")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.limit = LEAST
         self.unacked = 0        # bytes on their way
         self._reserved = 0      # bytes that a tunnel may send, or not
-        self.sent = 0           # bytes ever, these included
-        self._taken = 0         # of them
+        self._taken = 0         # bytes ever
         # bytes ever without the reserved ones, at each report to expect, and when it was
         self._marks: deque[tuple[int, float]] = deque()
-        self._unmarked = 0      # those since the last mark
+        self._mark_at = REPORT  # `unacked` at the next mark
         self._fastest = self._before = float("inf")     # delay of this period, and of the last one
         self._ends = 0.0        # when this period is over
         self._begun = 0         # bytes ever without the reserved ones, when it began
@@ -56,48 +56,44 @@ class Window:
     def open(self) -> bool:
         return self.unacked + self._reserved < self.limit
 
+    @property
+    def sent(self) -> int:
+        """Bytes ever, the reserved ones included."""
+        return self._taken + self.unacked + self._reserved
+
     def takes(self, size: int, more: int = 0) -> bool:
         """send(), if it would be open with `more` bytes more."""
         unacked = self.unacked
         if unacked + self._reserved >= self.limit + more:
             return False
         # as in send(): this is called for each small message
-        self.sent += size
-        self.unacked = unacked + size
-        self._unmarked += size
-        if self._unmarked >= REPORT:
+        self.unacked = unacked = unacked + size
+        if unacked >= self._mark_at:
             self._mark()
         return True
 
     def send(self, size: int) -> None:
         """A message is sent. The receiver counts the same ones in the same order."""
-        self.sent += size
         self.unacked += size
-        self._unmarked += size
-        if self._unmarked >= REPORT:
+        if self.unacked >= self._mark_at:
             self._mark()
 
     def _mark(self) -> None:
-        self._unmarked = 0
+        self._mark_at = self.unacked + REPORT
         self._marks.append((self._taken + self.unacked, self._clock()))
 
     def reserve(self, size: int) -> None:
         """Of a message whose turn it is: spend() or give_back() follows."""
         self._reserved += size
-        self.sent += size
 
     def spend(self, size: int) -> None:
         """It is sent."""
         self._reserved -= size
-        self.unacked += size
-        self._unmarked += size
-        if self._unmarked >= REPORT:
-            self._mark()
+        self.send(size)
 
     def give_back(self, size: int) -> None:
         """It will not be sent."""
         self._reserved -= size
-        self.sent -= size
 
     def took(self, size: int, at: float) -> None:
         """The peer has taken so much: when, by its clock. Raises MalformedFrame."""
@@ -105,6 +101,7 @@ class Window:
             raise MalformedFrame("a peer says that it has taken more than was sent")
         limited = not self.open
         self.unacked -= size
+        self._mark_at -= size
         self._taken += size
         marks = self._marks
         mark = None

@@ -14,7 +14,7 @@ from mqcore.testing import until
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
-MESSAGES = 1000         # more than one turn of a loop takes, and no more than a window
+MESSAGES = 3000         # more than one turn of a loop takes
 
 
 class Talker:
@@ -94,6 +94,37 @@ def test_a_broken_link_is_not_asked_about_for_each_message(run, key, talk, monke
             assert await net.until(lambda: not net.links.by_rid, LIMIT)
             assert 0 < len(asked) < MESSAGES / 10
             assert net.links.dropped == {}
+
+    run(main)
+
+
+def test_a_member_that_counts_as_failed_gets_what_waits_for_it(run, key):
+    """It takes nothing meanwhile, and may only be busy."""
+    waited = []
+
+    async def publish(other):
+        for n in range(MESSAGES):
+            assert other.topics.publish("news", b"%d" % n) == 1
+        [link] = other.links.by_rid.values()
+        waited.append(link.session.waiting)
+        other.buried(link.member.record.id, "failed")
+
+    def live(seed):
+        with cluster.join(key, seeds=[seed]) as other:
+            until(lambda: other.topics.remote.takers("news"))
+            other.loop.call(publish, other)
+
+    async def main():
+        async with cluster.ajoin(key) as net, net.asubscribe("news") as feed:
+            thread = threading.Thread(target=live, args=(net.url,))
+            thread.start()
+            assert await net.until(lambda: len(net.members()) > 1, LIMIT)
+            while not any(link.member for link in net.links.by_rid.values()):
+                await sleep(0.01)
+            await net.barrier()         # it knows of the subscription
+            thread.join(LIMIT)          # this loop stands still
+            await take(feed)
+            assert waited[0] > 0
 
     run(main)
 
