@@ -122,6 +122,8 @@ cdef inline int track_join(Track* t, Track* lower) noexcept nogil:
     while i <= lower.highest:
         if has(lower, i):
             put_mark(t, i, lower.marks[i & (lower.span - 1)])
+        if i == lower.highest:                  # which may be the largest number of all
+            break
         i += 1
     t.low = lower.low
     free(lower.marks)
