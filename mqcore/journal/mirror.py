@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mqcore.api.running import Running
 from mqcore.base.waits import Event
 from mqcore.errors import RecvTimeout, UsageError
-from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced
+from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced, OffsetGone
 from mqcore.journal.remembered import Remembered, reachable
 from mqcore.journal.replicas import separate
 from mqcore.journal.server.failover import mark
@@ -169,11 +169,16 @@ class Mirror(Running):
 
     def _move(self) -> None:
         at = self.writer.next
-        for records in self.reader.follow(at, timeout=LOOK, gaps="skip"):
-            if self._changed():
-                self._align()
-            if records.since > at == self.writer.next:
-                self._skip(at, records.since)
+        try:
+            self._follow(at)
+        except OffsetGone as gone:      # the gap may be the end of the source
+            if self.writer.next >= gone.first:
+                raise
+            self._skip(self.writer.next, gone.first)
+
+    def _follow(self, at: int) -> None:
+        for records in self.reader.follow(at, timeout=LOOK):
+            self._realign()
             if not follows(self.writer, records):
                 raise UsageError(f"something else has appended to {self.writer.path}",
                                  hint="a mirror is its writer's only user")
@@ -181,14 +186,18 @@ class Mirror(Running):
                 self._compacted += gaps
                 self._remembered.lacks(records.next)
             self.writer._append_in_place(records)
-            at = records.next
             self._messages += len(records)
             self._bytes += records.nbytes
             self._copy_facts()
             if self._stopping.is_set() or not self._going.is_set():
                 return
 
+    def _realign(self) -> None:
+        if self._changed():
+            self._align()
+
     def _skip(self, at: int, to: int) -> None:
+        self._realign()
         _log.warning("messages %d to %d of %s are gone, so the mirror goes on without them", at,
                      to - 1, self.reader.path)
         self.writer.skip(to)

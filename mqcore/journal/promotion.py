@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mqcore.errors import UsageError
-from mqcore.journal.errors import JournalDiverged, JournalNotFound
+from mqcore.journal.errors import JournalDiverged, JournalNotFound, OffsetGone
 from mqcore.journal.mirror import follows
 from mqcore.journal.reader import Reader
 from mqcore.journal.remembered import take_over
@@ -109,21 +109,39 @@ def _check_related(writer: Writer, ours: Epochs, last: Writer, theirs: Epochs) -
 
 
 def _copy(writer: Writer, last: Writer) -> int:
-    """Everything that the mirror lacks. Both locks are held."""
-    start = writer.next
+    """Everything that the mirror lacks: how many messages. Both locks are held."""
+    copied = 0
     last.commit()
     with Reader(last.path, last.topic, last.partition) as reader:
-        for records in reader.batches(start):
-            if not follows(writer, records):
-                raise UsageError(f"{last.path} has lost the messages {writer.next} to "
-                                 f"{records.first - 1}",
-                                 hint="promote the mirror without old=")
-            writer._append_in_place(records)
+        try:
+            for records in reader.batches(writer.next):
+                if not follows(writer, records):
+                    raise _lost(writer, last, records.first)
+                writer._append_in_place(records)
+                copied += len(records)
+        except OffsetGone as gone:
+            if _end_of_gap(reader, gone.first) != last.next:
+                raise _lost(writer, last, gone.first) from gone
+            writer.skip(last.next)
     writer.commit()
     take_over(writer, last)
     for name, offset in groups(last.path).items():
         set_group_offset(writer.path, name, min(offset, writer.next))
-    return writer.next - start
+    return copied
+
+
+def _end_of_gap(reader: Reader, at: int) -> int:
+    """Where the gap ends, or the journal does, that goes on at this offset."""
+    while True:
+        try:
+            return reader.read(at, max_bytes=1).first
+        except OffsetGone as gone:
+            at = gone.first
+
+
+def _lost(writer: Writer, last: Writer, first: int) -> UsageError:
+    return UsageError(f"{last.path} has lost the messages {writer.next} to {first - 1}",
+                      hint="promote the mirror without old=")
 
 
 def _again(writer: Writer, topic: str, partition: int, former: Path | None) -> Promoted:

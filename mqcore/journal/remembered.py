@@ -2,8 +2,9 @@
 
 A mirror copies no message that compaction or retention has removed, so it cannot learn their stamps
 from its segments. It takes the source's table instead. That tells of all messages below an offset,
-so it becomes the mirror's own once everything below is durable there, and never before: what is not
-durable is sent again after a power cut, and must be taken then.
+so it becomes part of the mirror's own once everything below is durable there, and never before:
+what is not durable is sent again after a power cut, and must be taken then. Compaction or retention
+of the mirror may have made a table from its segments before that. What both know is merged.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from mqcore.journal.store.snapshot import (
     NAME,
     NOTHING,
     Version,
-    covered,
     load,
     parsed,
     piece,
@@ -48,8 +48,7 @@ class Remembered:
 
     def __init__(self, reader: Reader, writer: Writer) -> None:
         self._reader, self._writer = reader, writer
-        self._has = covered(writer.path, writer._journal)
-        self._wanted = 0
+        self._wanted = self._has = 0    # _has: the offset of the last table of the source
         self._seen = NOTHING            # of the source's file, the version that was taken last
         self._next: tuple[int, bytes] | None = None     # offset and rows, not the mirror's own yet
         self._half: tuple[Version, bytearray] | None = None     # one on its way
@@ -92,7 +91,7 @@ class Remembered:
         try:
             if self._half is None:
                 version, _ = self._piece(0, 0)
-                if version == self._seen or not self._is_news(version):
+                if version == self._seen or not _tells(version):
                     self._wanted = 0        # it has no more
                     return
                 if version.size > MOST:
@@ -126,12 +125,6 @@ class Remembered:
             self._told = str(error)
             _log.warning("the producers of %s are not copied: %s", self._reader.path, error)
 
-    def _is_news(self, version: Version) -> bool:
-        """At 0 there may be lives: the source was repaired."""
-        if version.offset == self._has == 0:
-            return version.size > HEAD
-        return version.offset > self._has
-
     def _piece(self, at: int, most: int) -> tuple[Version, bytes]:
         remote = getattr(self._reader, "_producers_piece", None)
         if remote is not None:
@@ -147,11 +140,11 @@ class Remembered:
             return
         offset, rows = self._next
         try:
-            self._has = self._writer._adopt_producers(offset, rows)
+            self._writer._adopt_producers(offset, rows)
         except OSError as error:        # a full disk; the next look tries again
             _log.warning("%s: %s", self._writer.path / NAME, error)
             return
-        self._next = None
+        self._has, self._next = offset, None
 
 
 def reachable(reader: Reader) -> bool:
@@ -170,6 +163,11 @@ def take_over(writer: Writer, last: Writer) -> None:
                      "older lives, only by the messages that it has", last.path / NAME, why)
     elif (rows or offset) and offset <= writer.durable:
         writer._adopt_producers(offset, rows)
+
+
+def _tells(version: Version) -> bool:
+    """At 0 there may be lives: the source was repaired."""
+    return version.offset > 0 or version.size > HEAD
 
 
 def _checked(raw: bytes, version: Version) -> bytes:

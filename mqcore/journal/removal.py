@@ -9,6 +9,7 @@ deleted is never listed or opened. The next call sweeps what a killed one left.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import shutil
@@ -90,8 +91,24 @@ def _forget(home: Path) -> None:
             for left in home.glob(f".{NAME}.*"):
                 left.unlink()
             (home / NAME).unlink(missing_ok=True)
+            _forget_leases(home / "groups")
         home.rmdir()
         sync_folder(home.parent)
+
+
+def _forget_leases(groups: Path) -> None:
+    """Members' leases of a server that has crashed. A server that runs keeps its own: the members
+    go on with a topic that gets the name."""
+    with contextlib.suppress(FileNotFoundError):
+        for path in list(groups.iterdir()):
+            with contextlib.suppress(OSError):
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+                finally:
+                    os.close(fd)
+        groups.rmdir()
 
 
 def _remove(folder: Path) -> None:

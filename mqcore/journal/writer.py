@@ -44,7 +44,7 @@ from mqcore.journal.store.place import (
 )
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.recovery import Dropped, recover
-from mqcore.journal.store.snapshot import NAME, covered, kept, recall, save, sweep_halves
+from mqcore.journal.store.snapshot import NAME, kept, merged, recall, save, sweep_halves
 from mqcore.journal.writer_options import check_options, groups_of
 from mqcore.journal.writer_stats import WriterStats, stats_of
 
@@ -322,12 +322,23 @@ class Writer(WriterCore):
                 raise UsageError(f"the next message of {self.path} gets the offset {self.next}, "
                                  f"and {to} is above it", hint="give `next` to remove all messages")
             if to == self.next:
-                self.rotate()
-            self._prepare_removal()
-            firsts = segments(self._folder)
-            whole_ones = [pair for pair in zip(firsts, firsts[1:], strict=False) if pair[1] <= to]
-            self._remove(whole_ones)
-            return firsts[len(whole_ones)]
+                self._end_segment()
+            return self._truncate(to)
+
+    def _end_segment(self) -> None:
+        """On a full disk, what can go already makes room for the new file."""
+        try:
+            self.rotate()
+        except JournalFull:
+            self._truncate(segments(self._folder)[-1])
+            self.rotate()
+
+    def _truncate(self, to: int) -> int:
+        self._prepare_removal()
+        firsts = segments(self._folder)
+        whole_ones = [pair for pair in zip(firsts, firsts[1:], strict=False) if pair[1] <= to]
+        self._remove(whole_ones)
+        return firsts[len(whole_ones)]
 
     def _prepare_removal(self) -> None:
         """What is known is saved before the stamps that tell of it go. On a full disk only when the
@@ -386,15 +397,12 @@ class Writer(WriterCore):
         save(self._folder, self._journal, offset, rows)
         self._saved = offset
 
-    def _adopt_producers(self, offset: int, rows: bytes) -> int:
+    def _adopt_producers(self, offset: int, rows: bytes) -> None:
         """Of the journal that this one copies: what it remembers of messages below an offset, which
-        are durable here. The offset of what is remembered from here on."""
+        are durable here."""
         with self._retaining:       # retention may save more meanwhile
             self._check_open()
-            if (own := covered(self._folder, self._journal)) > offset:
-                return own
-            self._save(offset, rows)
-            return offset
+            self._save(*merged(self._folder, self._journal, offset, rows, *self._most))
 
     def _remove_old(self) -> list[int]:
         most, age, groups = self._retain

@@ -164,6 +164,40 @@ def test_a_server_makes_nothing_in_a_topic_that_is_being_deleted(rosters):
     assert not (where / "x" / "groups").exists()
 
 
+def test_a_new_topic_does_not_inherit_the_lease_of_a_deleted_one(rosters):
+    """Of a server that was killed."""
+    first, second = rosters
+    where = first._where
+    first.beat(1, beat("x"))
+    first.abandon()
+    assert list((where / "x" / "groups").iterdir())
+    journal.delete(where, topic="x")
+    assert not (where / "x").exists()
+    fill(where, "x")
+    assert len(second.beat(2, beat("x", "other"))["partitions"]) == 2
+
+
+def test_a_server_that_runs_keeps_its_lease_when_the_topic_is_deleted(rosters):
+    """Its members go on with the topic that gets the name."""
+    first, second = rosters
+    where = first._where
+    first.beat(1, beat("x"))
+    journal.delete(where, topic="x")
+    fill(where, "x")
+    with pytest.raises(journal.JournalBusy, match="another journal server"):
+        second.beat(2, beat("x", "other"))
+    assert first.beat(1, beat("x"))["members"] == 1
+
+
+def test_a_deleted_partition_leaves_the_lease_of_the_others(rosters):
+    first, second = rosters
+    where = first._where
+    first.beat(1, beat("x"))
+    first.abandon()
+    journal.delete(where, topic="x", partition=1)
+    assert second.beat(2, beat("x", "other"))["partitions"] == []
+
+
 def test_the_file_of_another_group_stays(rosters):
     """A member leaves before its server has noticed that the topics were swapped."""
     first, second = rosters

@@ -249,6 +249,68 @@ def test_retention_of_a_writer_that_deduplicates_makes_room(tmp_path, monkeypatc
         assert writer.life_of(1) == 2
 
 
+@pytest.mark.parametrize("unwritten", [False, True])
+def test_removing_all_messages_makes_room_for_the_next_segment(tmp_path, monkeypatch, unwritten):
+    """On a full disk. unwritten: and for what waits in memory."""
+    disk, remove = Disk(), journal.writer.remove_ended
+    with opened(tmp_path, **SMALL) as writer:
+        disk.attach(writer)
+        fill(writer)
+        writer.append(b"last")
+        writer.commit()
+        if unwritten:
+            writer.append(b"in memory")
+        before = segment_files(tmp_path)
+        disk.fail(room=0)
+        with pytest.raises(journal.JournalFull):
+            writer.rotate()
+
+        def removed(*where):
+            remove(*where)
+            disk.fail(room=-1)
+        monkeypatch.setattr(journal.writer, "remove_ended", removed)
+        assert writer.truncate_before(writer.next) == writer.next == 61 + unwritten
+        assert not [path for path in before if path.exists()]
+        assert writer.append(b"more") == 61 + unwritten
+
+
+def test_where_nothing_can_go_a_full_disk_is_told(tmp_path):
+    disk = Disk()
+    with opened(tmp_path) as writer:
+        disk.attach(writer)
+        writer.append(b"0")
+        writer.commit()
+        disk.fail(room=0)
+        with pytest.raises(journal.JournalFull):
+            writer.truncate_before(1)
+        disk.fail(room=-1)
+        assert writer.truncate_before(1) == 1
+
+
+def test_a_missing_file_of_a_compacted_journal_is_told(tmp_path, caplog):
+    """Compaction has removed messages that it told of."""
+    def warned():
+        with opened(tmp_path, **SMALL):
+            found = [text for text in caplog.messages if FORGETS in text]
+        caplog.clear()
+        return found
+
+    with opened(tmp_path, **SMALL) as writer:
+        for i in range(60):
+            writer.append(message(2, i) + bytes(300), key=b"k%d" % (i % 3))
+        writer.rotate()
+        writer.append(b"last")
+    [path] = tmp_path.glob("*/*/producers")
+    path.unlink()
+    assert warned() == []               # the messages tell it all
+    journal.compact(tmp_path, min_share=0)
+    assert warned() == []
+    path.unlink()
+    [text] = warned()
+    assert "is missing, and compaction has removed messages" in text
+    assert warned() == []
+
+
 def test_a_plain_writer_keeps_within_its_limits(tmp_path):
     """But not less than the file has."""
     with opened(tmp_path, **SMALL) as writer:

@@ -22,6 +22,7 @@ cdef enum:
     UNPACKED_MAX = 256 << 20  # bytes of the columns of a compressed block
     SPAN_MAX = 0x7FFFFFFF     # offsets that a sparse block covers
     PIECES = 17               # columns, and the places of a sparse block
+    OFFSET_BITS = 62          # no offset is larger: records.MOST
 
 cdef enum BlockFlag:
     HAS_KEYS = 1
@@ -184,7 +185,7 @@ cdef inline int check_header(const uint8_t* at, uint64_t room, uint64_t salt,
             return BLOCK_NONSENSE
         size = aligned(h.packed_bytes)
     size += BLOCK_HEADER
-    if h.size != size or block_end(h) < h.first:
+    if h.size != size or not h.first <= block_end(h) <= (<int64_t> 1 << OFFSET_BITS):
         return BLOCK_NONSENSE
     return BLOCK_OK if size <= room else BLOCK_SHORT
 
@@ -212,6 +213,14 @@ cdef inline int check_crc(const uint8_t* body, const BlockHeader* h) noexcept no
     return BLOCK_OK if h.body_crc == crc32c(0, body, h.size - BLOCK_HEADER) else BLOCK_BODY_CRC
 
 
+cdef inline int check_places(const uint8_t* at, const BlockHeader* h) noexcept nogil:
+    """check_columns(), of the places of a sparse block alone."""
+    cdef uint64_t size = aligned(places_size(h))
+    if is_sparse(h) and not rising(<const uint32_t*> (at + body_size(h) - size), h.count, h.span):
+        return BLOCK_OFFSETS
+    return BLOCK_OK
+
+
 cdef inline int check_columns(const uint8_t* at, const BlockHeader* h) noexcept nogil:
     """A BlockFault. at: the columns, decompressed."""
     cdef uint64_t sizes[16]
@@ -235,6 +244,4 @@ cdef inline int check_columns(const uint8_t* at, const BlockHeader* h) noexcept 
             and ascending(<const int*> (at + where[<int> DATUM_ENDS]), h.n_headers,
                           h.datum_bytes)):
         return BLOCK_OFFSETS
-    if is_sparse(h) and not rising(<const uint32_t*> (at + size), h.count, h.span):
-        return BLOCK_OFFSETS
-    return BLOCK_OK
+    return check_places(at, h)

@@ -61,7 +61,8 @@ cdef struct Producers:
 cdef class ProducerTable:
     cdef Producers all
     cdef readonly size_t learned        # stamps, by learn()
-    cdef int add_rows(self, const uint8_t[::1] raw, bint lives) except -1
+    cdef readonly bint compacted        # compaction has removed messages among those
+    cdef int add_rows(self, const uint8_t[::1] raw, bint lives, bint merging) except -1
     cdef uint32_t life_of(self, uint64_t id) noexcept
     cdef void learn(self, const uint8_t* at, const BlockHeader* h) noexcept nogil
 

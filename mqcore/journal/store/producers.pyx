@@ -7,17 +7,17 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from mqcore.journal.store.block cimport (
-    COLUMNS, HAS_KEYS, HAS_LIVES, HAS_NULLS, HAS_STAMPS, KEY_ENDS, KEYS, LIVES, PRODUCERS,
-    SEQUENCES, VALUE_ENDS, VALUE_VALID,
-    VALUES, BlockHeader, aligned, column_sizes, is_sparse,
+    COLUMNS, COMPACTED, HAS_KEYS, HAS_LIVES, HAS_NULLS, HAS_STAMPS, KEY_ENDS, KEYS, LIVES,
+    PRODUCERS, SEQUENCES, VALUE_ENDS, VALUE_VALID, VALUES, BlockHeader, aligned, column_sizes,
+    is_sparse,
 )
 from mqcore.journal.store.includes cimport getrandom
 from mqcore.journal.store.owners cimport (
     disown, join_line, leave_line, owner_of, place_of, settle, silent_longest,
 )
 from mqcore.journal.store.tracks cimport (
-    TRACKS, Track, has, lowest_known, reserve, track, track_add, track_begin, tracks_add,
-    tracks_bytes, tracks_free,
+    TRACKS, Track, has, lowest_known, reserve, track, track_begin, tracks_add, tracks_bytes,
+    tracks_free, tracks_merge,
 )
 
 cdef enum:
@@ -261,6 +261,8 @@ cdef class ProducerTable:
         cdef const uint32_t* places
         cdef const uint32_t* lives
         cdef uint32_t i, mark
+        if h.flags & COMPACTED:
+            self.compacted = True
         if not h.flags & HAS_STAMPS or h.count == 0:
             return
         column_sizes(h, sizes)
@@ -330,18 +332,24 @@ cdef class ProducerTable:
         """What dump() gave; lives: not in version 2. ValueError: it did not, and the table is
         empty."""
         try:
-            self.add_rows(raw, lives)
+            self.add_rows(raw, lives, False)
         except ValueError:
             while self.all.n:
                 forget(&self.all, silent_longest(self.all.heap[0], NULL))
             self.all.forgotten = 0
             raise
 
-    cdef int add_rows(self, const uint8_t[::1] raw, bint lives) except -1:
+    def merge(self, const uint8_t[::1] raw) -> None:
+        """What dump() of another table of the same messages gave. Of each producer the newer life
+        stays. With the same life, every number is known that one of the tables knows."""
+        self.add_rows(raw, True, True)
+
+    cdef int add_rows(self, const uint8_t[::1] raw, bint lives, bint merging) except -1:
         cdef size_t at = 0, size = raw.shape[0], row = ROW + LIFE if lives else ROW
         cdef uint32_t life = 0, zero = 0
         cdef uint64_t id, i
         cdef Track t
+        cdef Producer* one
         while at < size:
             memset(&t, 0, sizeof(t))
             if size - at < row:
@@ -352,7 +360,8 @@ cdef class ProducerTable:
                 memcpy(&life, &raw[at + ROW], 4)
                 memcpy(&zero, &raw[at + ROW + 4], 4)
             at += row
-            if id == 0 or zero or not fits_in(producers_find(&self.all, id), life, &t):
+            one = <Producer*> NULL if merging else producers_find(&self.all, id)
+            if id == 0 or zero or not fits_in(one, life, &t):
                 raise ValueError("a row that cannot be")
             if has(&t, t.highest) and reserve(&t, t.low, t.highest):
                 raise MemoryError
@@ -418,16 +427,24 @@ cdef bytes rows_of(Producer* one):
 
 
 cdef bint add_track(Producers* p, uint64_t id, uint32_t life, Track* t) noexcept:
-    """NULL: a producer of which no number is known. False: no memory."""
+    """NULL: a producer of which no number is known. False: no memory, and t is the caller's."""
     cdef Producer* one = producers_find(p, id)
+    if one != NULL and life < one.life:
+        if t != NULL:
+            free(t.marks)
+        return True
     if one == NULL:
         one = put(p, 0, id, t)
         if one == NULL:
             return False
-        one.life = life
-    elif track_add(&one.tracks, t):
-        return False
-    if t == NULL or one.tracks.n > 1 or t.low != t.highest:
+    else:
+        if life > one.life:
+            tracks_free(&one.tracks)
+        if t != NULL and tracks_merge(&one.tracks, t):
+            weigh(p, one)
+            return False
+    one.life = life
+    if t == NULL or one.tracks.n > 1 or one.tracks.now.low != one.tracks.now.highest:
         hear_again(p, one)
     weigh(p, one)
     return True

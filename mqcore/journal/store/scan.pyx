@@ -25,7 +25,7 @@ from mqcore.journal.store.block cimport (
     BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_PACKED, BLOCK_SHORT, BLOCK_UNREADABLE, COLUMNS,
     COMPACTED, HAS_STAMPS, MODERN, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION,
     BlockHeader, SegmentHeader, aligned, block_end, body_size, check_columns, check_crc,
-    check_header, column_sizes, places_size, segment_header_crc,
+    check_header, check_places, column_sizes, places_size, segment_header_crc,
 )
 from mqcore.journal.store.includes cimport (
     MAP_FAILED, MAP_SHARED, PROT_READ, madvise, mmap, munmap, pread,
@@ -435,14 +435,17 @@ cdef class Window:
         return Walk(pos, next, why, blocks, low, high, marked, durable)
 
     def fetch_block(self, Block block, int64_t size) -> int:
-        """Before an unchecked block is touched: a fault, or 0. Decompresses it."""
+        """Before an unchecked block is touched: a fault, or 0. Decompresses it. Where its messages
+        are is checked all the same: who reads goes on from there."""
+        cdef const uint8_t* columns = self.base + (block.pos - self.start) + BLOCK_HEADER
         with nogil:
             fault = self.fetch(block.pos, block.pos + block.size, size)
         if fault == BLOCK_OK and block.flags & PACKED:
-            block.columns = unpack(&block.header,
-                                   self.base + (block.pos - self.start) + BLOCK_HEADER)
-            fault = BLOCK_PACKED if block.columns is None else BLOCK_OK
-        return fault
+            block.columns = unpack(&block.header, columns)
+            if block.columns is None:
+                return BLOCK_PACKED
+            columns = address_of(block.columns)
+        return fault if fault else check_places(columns, &block.header)
 
     def seek_block(self, int64_t pos, int64_t size, uint64_t salt) -> int:
         """Where the next block with an intact header begins, at or behind pos; -1: not here."""

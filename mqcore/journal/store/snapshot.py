@@ -83,13 +83,16 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     for. With the writer's lock. JournalCorrupt: a segment that must be read is damaged."""
     at, why = load(folder, journal, into, end)
     firsts = segments(folder)
-    if not at and not (folder / NAME).exists() and firsts[0] > _begin(folder, firsts[0]):
+    lost = not at and not (folder / NAME).exists()
+    if lost and firsts[0] > _begin(folder, firsts[0]):
         why = f"is missing, and the messages below {firsts[0]} were removed"
     if why:
         _warn(folder, why)
     for first, following in zip(firsts, [*firsts[1:], end], strict=True):
         if following > at:
             _learn(folder, first, into)
+    if lost and not why and into.compacted:
+        _warn(folder, "is missing, and compaction has removed messages")
     return at
 
 
@@ -117,6 +120,26 @@ def kept(folder: Path, journal: bytes, end: int, of: int, most: int,
     if why:
         _warn(folder, why)
     return table.dump()
+
+
+def merged(folder: Path, journal: bytes, offset: int, rows: bytes, most: int,
+           most_bytes: int) -> tuple[int, bytes]:
+    """Offset and rows of the file, put together with those of the journal that this one copies. Of
+    all messages of this journal below an offset, one of the tables tells whose offset is as high or
+    higher. So the higher one holds for both, and stamps behind that are read from the segments.
+    What the older table alone knows is forgotten first. most, most_bytes: limits of what is kept,
+    unless one of the tables has more. All below `offset` must be durable here."""
+    own = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
+    at, _ = load(folder, journal, own)      # one that is not believed is replaced
+    other = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
+    other.load(rows)
+    older, newer = (own, other) if at < offset else (other, own)
+    into = ProducerTable(max(most, len(own), len(other)),
+                         max(most_bytes, *(one.counters()["producer_bytes"]
+                                           for one in (own, other))))
+    for one in (older, newer):
+        into.merge(one.dump())
+    return max(at, offset), into.dump()
 
 
 def _warn(folder: Path, why: str) -> None:

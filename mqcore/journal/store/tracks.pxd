@@ -122,6 +122,8 @@ cdef inline int track_join(Track* t, Track* lower) noexcept nogil:
     while i <= lower.highest:
         if has(lower, i):
             put_mark(t, i, lower.marks[i & (lower.span - 1)])
+        if i == lower.highest:                  # which may be the largest number of all
+            break
         i += 1
     t.low = lower.low
     free(lower.marks)
@@ -214,6 +216,42 @@ cdef inline int track_add(Tracks* one, Track* fresh) noexcept nogil:
     one.now = fresh[0]
     one.n += 1
     return 0
+
+
+cdef inline int track_merge(Track* t, Track* other) noexcept nogil:
+    """t takes over the numbers of one that overlaps it, and frees that."""
+    cdef uint64_t low = min(t.low, other.low)
+    if other.highest == t.highest:
+        t.offset = max(t.offset, other.offset)
+    elif other.highest > t.highest:
+        swap(t, other)
+    if track_join(t, other):
+        return ENOMEM
+    t.low = low
+    return 0
+
+
+cdef inline int tracks_merge(Tracks* one, Track* fresh) noexcept nogil:
+    """track_add() of one that another table tells of: it takes over those that it overlaps."""
+    cdef uint32_t i
+    cdef Track* t
+    while True:
+        i = 0
+        while i < one.n:
+            t = track(one, i)
+            if fresh.low > t.highest or t.low > fresh.highest:
+                i += 1
+                continue
+            if track_merge(fresh, t):
+                return ENOMEM
+            one.n -= 1
+            if t != track(one, one.n):          # the last one takes its place
+                t[0] = track(one, one.n)[0]
+            i = 0                               # it may overlap others now
+        if one.n < TRACKS:
+            return track_add(one, fresh)
+        if make_way(one):                       # it may lie between those that become one
+            return ENOMEM
 
 
 cdef inline int tracks_add(Tracks* one, uint64_t sequence, uint32_t mark,
