@@ -29,7 +29,9 @@ def row(numbers, life=0, producer=7, low=None):
     window = [0] * 16
     for number in numbers:
         window[number % WINDOW // 64] |= 1 << number % 64
-    ends = (numbers[0] if low is None else low, numbers[-1], min(numbers[-1], END)) if numbers else (0, 0, -1)
+    ends = 0, 0, -1
+    if numbers:
+        ends = numbers[0] if low is None else low, numbers[-1], min(numbers[-1], END)
     return struct.pack("<QQQq16QII", producer, *ends, *window, life, 0) \
         + b"".join(struct.pack("<I", number % 1000) for number in numbers)
 
