@@ -242,6 +242,7 @@ def test_tombstones(tmp_path):
     assert "4 messages" in mq("verify", where)
 
 
+@pytest.mark.keeps(threads=16, why="pyarrow's pool")
 def test_export(where, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     mq("export", where, tmp_path / "f.parquet", "-s", "t")
