@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 FLUSH = 1.0             # seconds in which a socket that is not stuck takes something
 LONGEST = 5.0           # seconds until it has to have taken all
+STALLED = 2.0           # seconds in which the other side, if it is not stuck, takes something
 
 
 class Patience:
@@ -94,13 +95,22 @@ async def part(node: Core, link: Link) -> None:
 
 async def hurry(node: Core, links: Collection[Link]) -> None:
     """hand_over(), also of what waits for the other side. That may only be busy, so the window
-    counts for large frames alone, which have `FLUSH` seconds."""
+    counts for large frames alone, which have `FLUSH` seconds. Then wait until the other side has
+    taken it: what it sends to a connection that has been closed would end that with a reset, and
+    discard what its kernel has and it has not read."""
     def empty() -> bool:
         for link in links:
             link.hurry()
         return not any(link.holds for link in links) and not _unsent(links)
 
     await _emptied(node, links, empty)
+    due = [link for link in links if _untaken([link])]
+    end, before = time.monotonic() + LONGEST, _untaken(due)
+    while not await node.links.taken(due, STALLED) and time.monotonic() < end:
+        left = _untaken(due)
+        if left >= before:
+            return
+        before = left
 
 
 async def _emptied(node: Core, links: Collection[Link], empty: Callable[[], bool]) -> None:
@@ -115,6 +125,11 @@ async def _emptied(node: Core, links: Collection[Link], empty: Callable[[], bool
 
 def _unsent(links: Collection[Link]) -> int:
     return sum(link.unsent_bytes for link in links if link.usable or link.parting)
+
+
+def _untaken(links: Collection[Link]) -> int:
+    """Bytes that the other side has not said to have taken. It says so of many together."""
+    return sum(link.session.window.unacked for link in links if link.usable)
 
 
 def _queued(node: Core, links: Collection[Link]) -> int:

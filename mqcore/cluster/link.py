@@ -43,7 +43,7 @@ class Link:
         self.unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
         self.session = Session(dial is not None, links.node.key, links.node.static, self._raw,
-                               self._feed_later, lambda: self.full)
+                               self._feed_later, lambda: self.full or bool(self.broken))
         self._feeding = False       # _feed() will be called soon
         self._flushing = False      # _flush() runs, or is about to
         self.attempts: dict[int, Any] = {}      # requests sent here that wait for their answer
@@ -179,25 +179,27 @@ class Link:
             return
         self.session.send(frame, at_once=True)
 
-    def _raw(self, data: bytes) -> None:
+    def _raw(self, data: bytes) -> bool:
+        """False: the connection is over."""
         if self.broken:
-            return
+            return False
         full = False
         if not self.unsent:
             try:
                 self.links.socket.send_parts((self.rid, data), timeout=0)
-                return
+                return True
             except SendTimeout:
                 full = True
             except (NoSuchPeer, SocketClosed):
                 self.broken = "the connection broke"
                 self.links.ask(self)
-                return
+                return False
         self.unsent.append(data)
         self.unsent_bytes += len(data)
         if full and not self._flushing:
             self._flushing = True       # a task may begin at once, and would find nothing before
             self.links.node.loop.spawn(self._flush)
+        return True
 
     def give_up(self) -> None:
         """What waits will not be sent any more: count it."""

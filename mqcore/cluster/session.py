@@ -13,10 +13,11 @@ the link, since something on the way has changed, repeated or lost one.
 A frame over `WHOLE` bytes is cut into `Part` frames. Messages that are not cut wait in lines, short
 ones apart from others. The frames that are cut, the lines and the tunnels of the link are sources,
 which take turns (sources.py), and so many bytes of theirs are on their way as a window has
-(window.py) until the receiver reports them `Taken`. Short messages may exceed it by `AHEAD`. So
-frames that carry no message, which never wait here, have at most that much in front of them. A
-message counts `COST` bytes more than it has, since tiny ones take time, too. Only publications keep
-their order: they have a line of their own, and wait in it while one of them is being cut.
+(window.py) until the receiver reports them `Taken`. Short messages may exceed it by `AHEAD`, and
+be ahead of sources that wait by as much. So frames that carry no message, which never wait here,
+have at most that much in front of them. A message counts `COST` bytes more than it has, since tiny
+ones take time, too. Only publications keep their order: they have a line of their own, and wait in
+it while one of them is being cut.
 """
 
 from __future__ import annotations
@@ -52,13 +53,14 @@ MESSAGES = frozenset(kind.__struct_config__.tag for kind in (
 
 
 class Line:
-    """Messages that wait, in their order."""
+    """Messages that wait, in their order. entered: it is among the sources, perhaps empty since."""
 
-    __slots__ = ("bytes", "frames")
+    __slots__ = ("bytes", "entered", "frames")
 
     def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
         self.bytes = 0
+        self.entered = False
 
     def pop(self) -> bytes:
         data = self.frames.popleft()
@@ -70,16 +72,18 @@ class Line:
         count = len(self.frames)
         self.frames.clear()
         self.bytes = 0
+        self.entered = False
         return count
 
 
 class Session:
-    """`send_raw(data)` writes one message to the network and never blocks. `feed_later` and `full`:
-    see sources.py. `receive` takes one message from the network and returns the frame in it. After
-    an error other than KeyRejected from `receive` the session is over."""
+    """`send_raw(data)` writes one message to the network and never blocks. It returns False if the
+    connection is over. `feed_later` and `full`: see sources.py. `receive` takes one message from
+    the network and returns the frame in it. After an error other than KeyRejected from `receive`
+    the session is over."""
 
     def __init__(self, initiator: bool, key: Key, static: X25519PrivateKey,
-                 send_raw: Callable[[bytes], None],
+                 send_raw: Callable[[bytes], bool | None],
                  feed_later: Callable[[], None] | None = None,
                  full: Callable[[], bool] = lambda: False) -> None:
         psks = key.psks()
@@ -223,8 +227,8 @@ class Session:
             if at_once:
                 self.window.send(size + COST)
             elif line.frames or publishes and self._publishing or not (
-                    self.window.takes(size + COST, AHEAD) if size <= SHORT
-                    else self._takes(size + COST)):
+                    self.window.takes(size + COST) or self.sources.ahead(size + COST, AHEAD)
+                    if size <= SHORT else self._takes(size + COST)):
                 return self._wait(line, data)
         self._seal(data)
         return True
@@ -238,32 +242,48 @@ class Session:
             return False
         line.frames.append(data)
         line.bytes += cost
-        if len(line.frames) == 1 and not (line is self._topics and self._publishing):
-            self.sources.enter_line(partial(self._step, line))
+        if not line.entered and not (line is self._topics and self._publishing):
+            self._enter(line)
             self.sources.feed()
         return True
+
+    def _enter(self, line: Line) -> None:
+        line.entered = True
+        self.sources.enter_line(partial(self._step, line))
 
     def _step(self, line: Line) -> bool:
         """It is the line's turn. Returns whether it takes the next one."""
         size = 0
-        while line.frames and (not size or size < TURN and self.sources.open):
-            data = line.pop()
+        while line.frames and not (line is self._topics and self._publishing) \
+                and (not size or size < TURN and self.sources.open):
+            data = line.frames[0]
             if len(data) > WHOLE:
-                self._cut(data, True)
-                return False            # until all of it has been sent
+                line.pop()
+                self._cut(data, True)   # until all of it has been sent
+                break
             size += len(data) + COST
-            self.window.send(len(data) + COST)
-            self._seal(data)
-        return bool(line.frames)
+            if not self._send_next(line):
+                line.entered = False    # the connection is over
+                return False
+        line.entered = bool(line.frames) and not (line is self._topics and self._publishing)
+        return line.entered
+
+    def _send_next(self, line: Line) -> bool:
+        """Whether the first one has been sent: else it is still there, to be counted."""
+        data = line.frames[0]
+        if not self._seal(data):
+            return False
+        self.window.send(len(data) + COST)
+        line.pop()
+        return True
 
     def hurry(self) -> None:
         """Send the messages that are not cut and wait, whether or not the window has room."""
         for line in (self._short, self._long, self._topics):
             while line.frames and len(line.frames[0]) <= WHOLE \
                     and not (line is self._topics and self._publishing):
-                data = line.pop()
-                self.window.send(len(data) + COST)
-                self._seal(data)
+                if not self._send_next(line):
+                    return
 
     def _send_large(self, data: bytes, publishes: bool) -> bool:
         if publishes and (self._publishing or self._topics.frames):
@@ -314,21 +334,24 @@ class Session:
         piece, more = left[:frames.PART], len(left) > frames.PART
         if more:
             rest.append(left[frames.PART:])
+        if not self._seal(frames.encode(frames.Part(number, bytes(piece), not more))):
+            return False                # give_up() counts it
         self.window.send(len(piece) + COST)
         self._cut_bytes -= len(piece)
         self._bulks -= not more
-        self._seal(frames.encode(frames.Part(number, bytes(piece), not more)))
         if number == self._publishing and not more:
             self._publishing = 0
-            if self._topics.frames:
-                self.sources.enter_line(partial(self._step, self._topics))
+            if self._topics.frames and not self._topics.entered:
+                self._enter(self._topics)
         return more
 
-    def _seal(self, plain: bytes) -> None:
+    def _seal(self, plain: bytes) -> bool:
+        """False: the connection is over."""
         cipher = self._out
         assert cipher is not None
         self.bytes_out += len(plain)
         self.frames_out += 1
-        self._send_raw(SEALED + cipher.encrypt(b"", plain))
+        sent = self._send_raw(SEALED + cipher.encrypt(b"", plain)) is not False
         if not cipher.nonce % REKEY:
             cipher.rekey()
+        return sent

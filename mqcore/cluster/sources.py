@@ -109,6 +109,7 @@ class Sources:
         self._feed_later = feed_later
         self._full = full
         self._shared = False        # two or more have waited since one was alone
+        self._ahead = 0             # bytes of short messages that went ahead of those that wait
 
     def __len__(self) -> int:
         lines, cut, tunnels = self._kinds
@@ -123,6 +124,19 @@ class Sources:
     def open(self) -> bool:
         """Whether the window has room for another message."""
         return self._window.open and not self._full()
+
+    def ahead(self, size: int, most: int) -> bool:
+        """Send a short message, although the window is full, if so many bytes more are not on their
+        way, and if it is not ahead of those that wait by as much: they would never have a turn."""
+        waits = self.cut or self.tunnels
+        if waits and self._ahead + size > most or not self._window.takes(size, most):
+            return False
+        self._ahead = self._ahead + size if waits else 0
+        return True
+
+    def _behind(self, size: int) -> None:
+        """One that has waited has sent so much."""
+        self._ahead = max(0, self._ahead - size)
 
     def enter(self, source: Source) -> None:
         """Of a tunnel: have it send a message when its turn comes. That is at once, unless it has
@@ -187,10 +201,12 @@ class Sources:
         for kind in self._kinds:
             kind.forgive()
         kind = self._next_kind()
-        source = kind.next()
+        source, before = kind.next(), self._window.sent
         while more := source():
             if len(self) or not self.open:
                 break
+        if kind is not self.lines:
+            self._behind(self._window.sent - before)
         if more:
             kind.waiting.append(source)
 
@@ -209,6 +225,8 @@ class Sources:
         spent = self._window.sent - before
         kind.spent[source] = kind.spent.get(source, 0) + spent
         kind.bytes += spent
+        if kind is not self.lines:
+            self._behind(spent)
         for other in self._kinds:
             if not other and other is not kind:     # it wants nothing: it saves nothing up
                 other.bytes = kind.bytes

@@ -113,8 +113,9 @@ class Window:
     def _measured(self, size: int, delay: float, limited: bool) -> None:
         now = self._clock()
         if now >= self._ends:
+            recent = now < self._ends + PERIOD      # else nothing was reported for one period
+            self._before, self._fastest = self._fastest if recent else delay, delay
             self._ends = now + PERIOD
-            self._before, self._fastest = self._fastest, delay
             self.limit = LEAST
             self._begun = self._taken + self.unacked
         self._fastest = min(self._fastest, delay)

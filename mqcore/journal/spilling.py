@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from mqcore.api.running import Running, socket_name
-from mqcore.base.waits import Condition, Event
+from mqcore.base.waits import Condition, Event, Released
 from mqcore.errors import OptionError, SendTimeout, UsageError, WaitTimeout
+from mqcore.journal.errors import JournalFull
 from mqcore.journal.reader import Reader
 from mqcore.journal.records import Records
 from mqcore.journal.store.place import partition_folder
-from mqcore.journal.waiting import Deadline, in_thread
+from mqcore.journal.waiting import Deadline, pause
 from mqcore.journal.writer import Writer
 from mqcore.journal.writer_options import check_limit
 
@@ -24,9 +28,11 @@ _log = logging.getLogger("mqcore.journal")
 PART = "part"           # the header of each part before the last
 GROUP = "spill"         # the consumer group whose offset says what has been sent
 LOOK = 0.2              # seconds between two looks at whether to end
+SOON = 0.01             # the same for a task that waits
 SAVE = 1.0              # seconds between two times that the offset is saved
 MOST = 1024             # messages sent at a time
 FREE = {"push", "dealer", "pair", "pair1", "client", "scatter", "channel"}
+SINGLE = {"client", "scatter", "channel"}       # their messages have one part
 DROPPING = {"pub", "xpub"}      # unless nodrop=True
 LIMITS: dict[str, tuple[float, float]] = {"max_bytes": (1, 1 << 62)}
 
@@ -69,6 +75,9 @@ class Spill(Running):
             self._writer.close()
             raise
         self._saved_at, self._failed = time.monotonic(), False
+        self._single = socket.pattern in SINGLE
+        self._leave = partial(_at_exit, weakref.ref(self))
+        atexit.register(self._leave)    # runs before the writer's
         self._begin("mqcore-spill")
 
     def _resumed(self) -> int:
@@ -94,7 +103,7 @@ class Spill(Running):
 
     def send_parts(self, parts: Sequence[Any], *, timeout: Any = ...) -> None:
         """send() of one message of several parts."""
-        self._send(_parts(parts), timeout)
+        self._send(self._parts(parts), timeout)
 
     async def asend(self, data: Any, *, timeout: Any = ...) -> None:
         """send(), awaitable."""
@@ -102,7 +111,18 @@ class Spill(Running):
 
     async def asend_parts(self, parts: Sequence[Any], *, timeout: Any = ...) -> None:
         """send_parts(), awaitable."""
-        await self._asend(_parts(parts), timeout)
+        await self._asend(self._parts(parts), timeout)
+
+    def _parts(self, parts: Any) -> Sequence[Any]:
+        """What the socket would refuse is refused here, too: nothing goes on behind it later."""
+        if not isinstance(parts, list | tuple):
+            raise UsageError(f"send_parts() takes a list or a tuple, not {type(parts).__name__}")
+        if not parts:
+            raise UsageError("a message has at least one part", hint='b"" is an empty one')
+        if self._single and len(parts) > 1:
+            raise UsageError(f"a message of a {self._socket.pattern} has one part, "
+                             f"not {len(parts)}")
+        return parts
 
     def _send(self, parts: Sequence[Any], timeout: Any) -> None:
         deadline = self._deadline(timeout)
@@ -112,24 +132,23 @@ class Spill(Running):
     async def _asend(self, parts: Sequence[Any], timeout: Any) -> None:
         deadline = self._deadline(timeout)
         while not self._offer(parts):
-            await in_thread(lambda: self._wait_room(parts, deadline))
+            if deadline.over:
+                raise self._late(deadline)
+            await pause(SOON)
 
     def _deadline(self, timeout: Any) -> Deadline:
         return Deadline(self._socket.send_timeout if timeout is ... else timeout)
 
     def _wait_room(self, parts: Sequence[Any], deadline: Deadline) -> None:
-        """For LOOK at most, so that a task which is cancelled meanwhile soon ends."""
         size = _size(parts)
         with self._changed:
-            if not self._wait(lambda: self._fits(size) or self._ends(), deadline) and deadline.over:
-                raise SendTimeout(
-                    f"{self._held} bytes wait in {self._writer.path}, and "
-                    f"max_bytes={self._most}: no room came{deadline}", why="full",
-                    hint="use a longer timeout=, or raise max_bytes=")
+            if not self._changed.wait_for(lambda: self._fits(size) or self._ends(), deadline.left):
+                raise self._late(deadline)
 
-    def _wait(self, happened: Callable[[], bool], deadline: Deadline) -> bool:
-        left = deadline.left
-        return self._changed.wait_for(happened, LOOK if left is None else min(LOOK, left))
+    def _late(self, deadline: Deadline) -> SendTimeout:
+        return SendTimeout(f"{self._held} bytes wait in {self._writer.path}, and "
+                           f"max_bytes={self._most}: no room came{deadline}", why="full",
+                           hint="use a longer timeout=, or raise max_bytes=")
 
     def _fits(self, size: int) -> bool:
         """A message above max_bytes does so alone."""
@@ -171,40 +190,53 @@ class Spill(Running):
             if before < self._writer.next:
                 self._forward()
             self._save_in_time()
-            if self._at == before:
+            if before == self._writer.next:
                 with self._changed:
                     self._changed.wait_for(self._has_work, LOOK)
+            elif before == self._at:        # the disk is full
+                self._stopping.wait(LOOK)
 
     def _has_work(self) -> bool:
         return self._at < self._writer.next or self._stopping.is_set()
 
     def _forward(self) -> None:
-        self._writer.flush()
-        for records in self._reader.batches(self._at, self._writer.written, gaps="skip"):
+        """Send what has been written. If the disk is full, that makes room for the rest."""
+        try:
+            self._writer.flush()
+        except JournalFull:
+            pass
+        end = self._writer.written
+        for records in self._reader.batches(self._at, end, gaps="skip"):
             if not self._pass_on(records):
                 return
+        with self._changed:
+            self._move(end, self._at)       # a gap, if it is not there yet
 
     def _pass_on(self, records: Records) -> bool:
         """Whether all of them were sent; False: it is to end, or to pause."""
-        values, sizes = records.to_list(), records._sizes()
-        messages = [_message(value, records.headers(i)) for i, value in enumerate(values)]
+        messages = [_message(value, records.headers(i))
+                    for i, value in enumerate(records.to_list())]
         with self._changed:
-            self._lost += records.first - self._at
-            self._at = records.first
+            self._move(records.first, self._at)
         sent = 0
         while sent < len(messages):
             if self._stopping.is_set() or not self._going.is_set():
                 return False
             now = self._give(messages[sent:sent + MOST])
             with self._changed:
+                self._held -= sum(map(_length, messages[sent:sent + now]))
                 sent += now
-                self._at = records.first + sent
                 self._forwarded += now
-                self._held = max(0, self._held - int(sizes[sent - now:sent].sum())) \
-                    if self._at < self._writer.next else 0
-                self._changed.notify_all()
+                self._move(records.first + sent, records.first + sent)
             self._save_in_time()
         return True
+
+    def _move(self, at: int, had: int) -> None:
+        """The next one is at this offset; those from `had` on were lost. With the lock."""
+        self._lost += at - had
+        self._at = at
+        self._held = max(0, self._held) if at < self._writer.next else 0
+        self._changed.notify_all()
 
     def _give(self, messages: list[Any]) -> int:
         try:
@@ -245,27 +277,30 @@ class Spill(Running):
         """Wait until the socket has taken what waits in the journal. WaitTimeout after `timeout`
         seconds; the error that has ended the forwarding."""
         deadline = Deadline(timeout)
-        while not self._wait_empty(deadline):
-            pass
+        with self._changed:
+            if not self._changed.wait_for(self._is_empty, deadline.left):
+                raise self._still(deadline)
 
     async def await_empty(self, timeout: float | None = None) -> None:
         """wait_empty(), awaitable."""
         deadline = Deadline(timeout)
-        while not await in_thread(lambda: self._wait_empty(deadline)):
-            pass
+        while not self._is_empty():
+            if deadline.over:
+                raise self._still(deadline)
+            await pause(SOON)
 
-    def _wait_empty(self, deadline: Deadline) -> bool:
-        with self._changed:
-            empty = self._wait(self._is_empty, deadline)
-            if not empty and deadline.over:
-                raise WaitTimeout(f"{self._writer.next - self._at} messages still wait in "
-                                  f"{self._writer.path}{deadline}")
-            return empty
+    def _still(self, deadline: Deadline) -> WaitTimeout:
+        return WaitTimeout(f"{self._writer.next - self._at} messages still wait in "
+                           f"{self._writer.path}{deadline}")
 
     def _is_empty(self) -> bool:
         if self._error is not None:
             raise self._error
-        return self._at >= self._writer.next
+        empty = self._at >= self._writer.next
+        if not empty and self._stopping.is_set():
+            raise UsageError(f"{self!r} has been stopped, and {self._writer.next - self._at} "
+                             "messages wait", hint="the next one that opens the folder sends them")
+        return empty
 
     def pause(self) -> None:
         """Send nothing from the journal. resume() goes on."""
@@ -285,12 +320,14 @@ class Spill(Running):
 
     def _stop(self, linger: Any) -> tuple[()]:
         """`linger` is for sockets; the socket stays open."""
-        with self._changed:
-            self._stopping.set()
-            self._changed.notify_all()
-        self._thread.join()
+        atexit.unregister(self._leave)
+        with Released(self._changed.lock):      # of a send() that a signal handler interrupts
+            with self._changed:
+                self._stopping.set()
+                self._changed.notify_all()
+            self._thread.join()
         try:
-            if self._at != self._saved:
+            if self._at != self._saved and not self._reader.closed:
                 self._save()
         finally:
             self._reader.close()
@@ -313,21 +350,25 @@ def _check_socket(socket: Any) -> None:
     if kind not in FREE and kind not in DROPPING:
         raise UsageError(f"{socket!r} cannot spill",
                          hint=f"it takes one of {', '.join(sorted(FREE | DROPPING))}")
-    if socket.on_full not in ("pattern", "block"):
-        raise OptionError(f"on_full={socket.on_full!r} drops what would be spilled",
-                          hint="leave on_full= out")
+    for name, wrong in (("on_full", socket.on_full not in ("pattern", "block")),
+                        ("conflate", getattr(socket, "conflate", False))):
+        if wrong:
+            raise OptionError(f"{name}={getattr(socket, name)!r} drops what would be spilled",
+                              hint=f"leave {name}= out")
 
 
 def _size(parts: Sequence[Any]) -> int:
     return sum(memoryview(part).nbytes for part in parts)
 
 
-def _parts(parts: Any) -> Sequence[Any]:
-    if not isinstance(parts, list | tuple):
-        raise UsageError(f"send_parts() takes a list or a tuple, not {type(parts).__name__}")
-    if not parts:
-        raise UsageError("a message has at least one part", hint='b"" is an empty one')
-    return parts
+def _length(message: Any) -> int:
+    return len(message) if isinstance(message, bytes) else sum(map(len, message))
+
+
+def _at_exit(ref: Callable[[], Spill | None]) -> None:
+    found = ref()
+    if found is not None:
+        found.stop()
 
 
 def _message(value: bytes | None, headers: list[tuple[str, bytes]]) -> Any:

@@ -141,6 +141,17 @@ def running() -> str:
                      hint="call this from a coroutine that one of them runs")
 
 
+async def pause(seconds: float) -> None:
+    if running() == "trio":
+        import trio
+
+        await trio.sleep(seconds)
+    else:
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
+
 async def in_thread(call: Callable[[], T]) -> T:
     """call() in a thread of its own, to its end, even if the task is cancelled meanwhile."""
     found: T = await turns.in_thread(call)

@@ -1,6 +1,7 @@
 """What a socket has no room for waits in a journal, and is sent from there in order."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -237,7 +238,9 @@ def test_other_patterns(ctx, tmp_path, name):
 @pytest.mark.parametrize(("kind", "options", "error"), [
     (mq.Req, {}, mq.UsageError), (mq.Router, {}, mq.UsageError), (mq.Pull, {}, mq.UsageError),
     (mq.Bus, {}, mq.UsageError), (mq.Pub, {}, mq.OptionError),
-    (mq.Push, {"on_full": "drop_new"}, mq.OptionError)])
+    (mq.Push, {"on_full": "drop_new"}, mq.OptionError),
+    (mq.Push, {"conflate": True}, mq.OptionError),
+    (mq.Pub, {"nodrop": True, "conflate": True}, mq.OptionError)])
 def test_sockets_that_cannot(ctx, tmp_path, kind, options, error):
     with kind(context=ctx, bind="tcp://127.0.0.1:0", **options) as sock, \
             pytest.raises(error, match="spill"):
@@ -280,6 +283,148 @@ def test_a_full_disk(tmp_path, push, pull):
         one = pull()
         out.send(b"%0100d" % sent)
         assert numbers(one, sent + 1) == list(range(sent + 1))
+
+
+@pytest.mark.parametrize("end", ["drained", "stopped"])
+def test_a_disk_that_stays_full(tmp_path, push, pull, end):
+    """What is written is sent. That removes it, and so makes room for what is not."""
+    disk = Disk()
+    out = journal.spill(push, tmp_path, block_bytes=1024, segment_bytes=4096)
+    disk.attach(out._writer)
+    disk.fail(room=10_000)
+    sent = 0
+    with pytest.raises(journal.JournalFull):
+        while True:
+            out.send(b"%0100d" % sent)
+            sent += 1
+    written = out._writer.written
+    assert 0 < written < sent
+    one = pull()
+    assert numbers(one, written) == list(range(written))
+    if end == "drained":
+        disk.fail(room=-1)
+        assert numbers(one, sent - written) == list(range(written, sent))
+        out.stop()
+        return
+    with pytest.raises(journal.JournalWriteError, match="not durable"):
+        out.stop()
+    with contextlib.suppress(journal.JournalWriteError):
+        out.stop()
+
+
+def test_a_gap_at_the_end(tmp_path, push, pull):
+    """As a repair may leave it: what is lost is counted, and is waited for by nobody."""
+    with journal.spill(push, tmp_path) as out:
+        for n in range(100):
+            out.send(b"%d" % n)
+        where = out._writer.path
+    with journal.open(tmp_path, "a", topic="spill") as writer:
+        writer.skip(150)
+        assert where == writer.path
+    with journal.spill(push, tmp_path) as out:
+        one = pull()
+        assert numbers(one, 100) == list(range(100))
+        out.wait_empty(LIMIT)
+        assert out.stats().lost == 50
+        out.send(b"100")
+        assert numbers(one, 1) == [100]
+
+
+@pytest.mark.parametrize("kind", [mq.Client, mq.Scatter, mq.Channel])
+def test_messages_that_the_pattern_cannot_send(ctx, tmp_path, kind):
+    with kind(context=ctx, bind="tcp://127.0.0.1:0") as sock, journal.spill(sock, tmp_path) as out:
+        out.send(b"x")
+        with pytest.raises(mq.UsageError, match="one part"):
+            out.send_parts([b"a", b"b"])
+        assert out.stats().waiting == 1
+
+
+def test_what_waits_is_counted_exactly(tmp_path, push, pull):
+    size, count = 20_000, 1000
+    with journal.spill(push, tmp_path, max_bytes=size * count) as out:
+        for n in range(count):
+            out.send(b"%d" % n + bytes(size - len(str(n))))
+        one = pull()
+        for _ in range(200):
+            one.recv()
+            stats = out.stats()
+            assert stats.waiting_bytes == size * stats.waiting
+        assert 0 < stats.forwarded == count - stats.waiting
+
+
+def test_a_signal_handler_stops_it(tmp_path):
+    """In the middle of a send, where it has the lock."""
+    program = """
+import signal, sys
+import mqcore as mq
+from mqcore import journal
+out = journal.spill(mq.Push(bind="inproc://signal"), sys.argv[1])
+signal.signal(signal.SIGALRM, lambda *_: out.stop())
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    while True:
+        out.send(b"x" * 1000)
+except (mq.UsageError, journal.JournalClosed):
+    print("ended", out.stop())
+"""
+    for n in range(5):
+        done = subprocess.run([sys.executable, "-c", program, str(tmp_path / str(n))],
+                              timeout=LIMIT, capture_output=True, check=True)
+        assert done.stdout == b"ended ()\n"
+
+
+EXIT = """
+import sys
+import mqcore as mq
+from mqcore import journal
+push = mq.Push(connect=sys.argv[1], send_hwm=10)
+push.wait_peers(timeout=60)
+out = journal.spill(push, sys.argv[2])
+for n in range(*map(int, sys.argv[3:])):
+    out.send(b"%d" % n + bytes(10_000))
+print(out.stats().spilled, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_program_that_ends_without_stop_repeats_nothing(ctx, tmp_path):
+    got = []
+
+    def receive(timeout):
+        with contextlib.suppress(mq.RecvTimeout):
+            while True:
+                got.append(int(pull.recv(timeout=timeout).rstrip(b"\0")))
+                if len(got) == 1500:
+                    return
+
+    with mq.Pull(context=ctx, bind="tcp://127.0.0.1:0", recv_hwm=1) as pull:
+        for stretch in ("0", "2000"), ("2000", "2001"):
+            args = [sys.executable, "-c", EXIT, pull.endpoints[0].url, str(tmp_path), *stretch]
+            with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+                assert int(child.stdout.readline()) or got
+                receive(LIMIT if len(got) < 1500 else 1)
+                child.stdin.close()
+                while child.poll() is None:
+                    receive(0.1)
+            assert child.returncode == 0
+        receive(0.1)
+    assert len(got) > 1500 and len(set(got)) == len(got)
+
+
+def test_a_thread_that_waits_for_the_end_learns_of_the_stop(tmp_path, push):
+    with journal.spill(push, tmp_path) as out:
+        out.send(b"x")
+        caught = []
+
+        def wait():
+            with pytest.raises(mq.UsageError, match="1 messages wait"):
+                out.wait_empty()
+            caught.append(True)
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        out.stop()
+        waiting.join()
+        assert caught
 
 
 def test_an_offset_that_cannot_be_saved_ends_nothing(tmp_path, push, pull, monkeypatch, caplog):

@@ -55,6 +55,26 @@ def linked(function):
     return main
 
 
+@pytest.mark.parametrize("drains", [False, True])
+def test_what_a_node_has_published_has_arrived_when_it_leaves(once, key, drains):
+    """The link is slow, and what the other side says of what it has taken comes back over it."""
+    async def main():
+        async with cluster.ajoin(key, udp=False, url=NOWHERE) as taker, \
+                taker.asubscribe("t") as feed:
+            with SlowLink(taker.links.urls[0], rate=1e6) as slow:
+                async with cluster.ajoin(key, udp=False, url=NOWHERE, seeds=[slow.url]) as net:
+                    assert await net.until(lambda: net.topics.remote.takers("t"), LIMIT)
+                    for _ in range(500):
+                        assert await net.apublish("t", bytes(3000)) == 1
+                    if drains:
+                        assert await net.adrain(LIMIT)
+                for _ in range(500):
+                    await feed.arecv(timeout=LIMIT)
+                assert net.links.dropped == {}
+
+    once(main)
+
+
 @pytest.mark.parametrize("resume", [0, 0.2])
 def test_messages_of_a_tunnel_that_have_not_arrived(once, key, resume):
     async def use(server, client, work, slow):

@@ -141,6 +141,52 @@ def test_a_node_that_leaves_sends_what_waits_in_lines_without_room(pair):
     assert not one.window.unacked > LEAST and not one.sources.lines.had
 
 
+def publish(one, number, size):
+    assert one.send(frames.Publish(number, "t", bytes(size)))
+
+
+def test_publications_keep_their_order_behind_a_line_that_was_hurried(pair):
+    one, two, wire, carry = pair
+    for number in range(1000):
+        publish(one, number, 1000)
+    one.hurry()
+    for number, size in enumerate([100, 200_000, 100, 100], 1000):
+        publish(one, number, size)
+    assert [frame.seq for frame in carry()] == list(range(1004))
+
+
+@pytest.mark.parametrize("count", [20, 55, 60, 200])
+def test_short_messages_that_keep_the_window_full_take_turns(pair, count):
+    """As many callers that ask again as soon as they have their answer."""
+    one, two, wire, carry = pair
+    for number in range(count):
+        assert one.send(request(number, 4000))
+    assert one.send(request(1 << 40, 3_000_000))
+    taken, got = 0, []
+    while not any(frame.id == 1 << 40 for frame in got):
+        for frame in got:
+            taken += len(frame.body)
+            assert one.send(request(frame.id, 4000))
+        assert taken < 4_000_000
+        got = carry(1)
+
+
+@pytest.mark.parametrize("size", [1000, 30_000, 200_000])
+@pytest.mark.parametrize("hurry", [False, True])
+def test_what_waits_when_the_connection_breaks_is_counted(pair, monkeypatch, size, hurry):
+    """Also if the other side's report, or the end of the node, comes before the link knows."""
+    one, two, wire, carry = pair
+    count = 3_000_000 // size
+    for number in range(count):
+        publish(one, number, size)
+    monkeypatch.setattr(one, "_send_raw", lambda data: False)
+    arrived = carry()
+    if hurry:
+        one.hurry()
+    whole = sum(isinstance(frame, frames.Publish) for frame in arrived)
+    assert whole + one.give_up() == count and one.waiting == 0
+
+
 # -- the socket ------------------------------------------------------------------------------------
 
 

@@ -236,6 +236,18 @@ def test_a_route_that_becomes_longer():
     assert link.window.limit == WINDOW
 
 
+def test_a_pause_in_which_the_clocks_have_drifted_apart():
+    link = Link(5e7, 0.01)
+    link.run(10)
+    while link.window.unacked:
+        link.window.took(min(REPORT, link.window.unacked), link.now)
+    link.arriving.clear()
+    link.now += 3 * 3600
+    link.free, link.untold, link.off = link.now, 0, 1.0
+    link.run(2)
+    assert link.window.limit == WINDOW
+
+
 @pytest.mark.parametrize("rate", [2e5, 1e6])
 def test_its_own_queue_never_counts_as_the_route(rate):
     link = Link(rate)
