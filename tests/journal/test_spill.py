@@ -268,17 +268,23 @@ def test_bad_input(tmp_path, push):
         out.send(b"x")
 
 
+def until_full(out, disk):
+    """How many messages it has taken when the disk refuses one."""
+    disk.attach(out._writer)
+    disk.fail(room=10_000)
+    sent = 0
+    with pytest.raises(journal.JournalFull):
+        while True:
+            out.send(b"%0100d" % sent)
+            sent += 1
+    return sent
+
+
 def test_a_full_disk(tmp_path, push, pull):
     """A message that finds no room is not taken; those that were are sent, and make room."""
     disk = Disk()
     with journal.spill(push, tmp_path, block_bytes=1024, segment_bytes=4096) as out:
-        disk.attach(out._writer)
-        disk.fail(room=10_000)
-        sent = 0
-        with pytest.raises(journal.JournalFull):
-            while True:
-                out.send(b"%0100d" % sent)
-                sent += 1
+        sent = until_full(out, disk)
         disk.fail(room=-1)
         one = pull()
         out.send(b"%0100d" % sent)
@@ -290,13 +296,7 @@ def test_a_disk_that_stays_full(tmp_path, push, pull, end):
     """What is written is sent. That removes it, and so makes room for what is not."""
     disk = Disk()
     out = journal.spill(push, tmp_path, block_bytes=1024, segment_bytes=4096)
-    disk.attach(out._writer)
-    disk.fail(room=10_000)
-    sent = 0
-    with pytest.raises(journal.JournalFull):
-        while True:
-            out.send(b"%0100d" % sent)
-            sent += 1
+    sent = until_full(out, disk)
     written = out._writer.written
     assert 0 < written < sent
     one = pull()
