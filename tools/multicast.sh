@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs all tests of multicast: the plug-ins over libpgm (and libnorm), libzmq as a peer, lost and
+# Runs all tests of multicast: the plug-ins over libpgm and libnorm, libzmq as a peer, lost and
 # forged packets in network namespaces. Takes root on a Debian, whose packages it installs.
 #
 #     sh tools/multicast.sh PYTHON [ARGUMENTS OF PYTEST ...]
@@ -10,7 +10,7 @@ set -e
 cd "$(dirname "$0")/.."
 python=$1
 shift
-packages="libpgm-5.3-0 libpgm-dev libzmq3-dev iproute2 iptables"
+packages="libpgm-5.3-0 libpgm-dev libnorm1 libzmq3-dev iproute2 iptables"
 made=$PWD/build/multicast
 libzmq=$made/libzmq/bin/python
 have() { dpkg -s $packages >/dev/null 2>&1; }
@@ -30,10 +30,10 @@ has_pgm || {
 }
 rm -rf "$made/plugins" "$made/source"
 mkdir -p "$made/source"
-for plugin in mqcore-pgm; do
+for plugin in mqcore-pgm mqcore-norm; do
     cp -r "examples/plugins/$plugin" "$made/source/"
     PYTHONPATH=$PWD "$python" -m pip install -qq --disable-pip-version-check \
         --no-build-isolation --no-deps --no-index --target "$made/plugins" "$made/source/$plugin"
 done
 export MULTICAST_LIBZMQ="$libzmq" PYTHONPATH="$made/plugins"
-exec "$python" -m pytest -p no:cacheprovider "${@:-examples/plugins/mqcore-pgm/tests}"
+exec "$python" -m pytest -p no:cacheprovider ${@:-examples/plugins/mqcore-pgm/tests examples/plugins/mqcore-norm/tests}

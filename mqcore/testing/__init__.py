@@ -1,7 +1,7 @@
 """The test kit: conformance suites for plug-ins, a scripted transport, a manual clock,
 `leaks()`, and the pytest plug-in. The guide is README.md beside this file.
 
-    TransportSuite, FilterSuite, PatternSuite
+    TransportSuite, MulticastSuite, FilterSuite, PatternSuite
                                    classes of tests; a plug-in's author subclasses them
     ScriptedTransport, Link, ...   a stream transport that follows a script (scripted.py)
     SlowLink                       a relay that is slow, stalls and breaks (delay.py)
@@ -21,7 +21,7 @@ from typing import Any
 
 _WHERE = {  # imported when first asked for: the suites need pytest, which leaks() does not
     "TransportSuite": "transport_suite", "FilterSuite": "filter_suite",
-    "PatternSuite": "pattern_suite", "needs": "suite",
+    "PatternSuite": "pattern_suite", "MulticastSuite": "multicast_suite", "needs": "suite",
     "ScriptedTransport": "scripted", "Link": "scripted", "Pass": "scripted", "Stall": "scripted",
     "Shut": "scripted", "Reset": "scripted", "Fails": "scripted", "Hangs": "scripted",
     "refused": "scripted", "ManualClock": "clock", "until": "watch", "SlowLink": "delay",

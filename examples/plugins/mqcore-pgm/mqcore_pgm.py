@@ -5,28 +5,25 @@ epgm carries PGM in UDP datagrams, which every program may send. pgm is IP proto
 which takes the right to open raw sockets. bind() and connect() do the same: no connection exists,
 and all sources of a group are one peer.
 
-The interface is a name (eth0), an address of this machine, or a network that has one
-(10.9.0.0/24). Without one, the routing table decides. This half looks the interface up, because
-libpgm takes names for those of hosts. mqcore_pgm_engine.pyx moves the messages.
+mqcore/spi/multicast.py says what the interface may be. This half looks it up, because libpgm takes
+names for those of hosts. mqcore_pgm_engine.pyx moves the messages.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import ipaddress
 import os
 import socket
 import struct
 from collections.abc import Generator
-from typing import NamedTuple
 
 import mqcore_pgm_engine as engine
 import mqcore_pgm_filter
 
-from mqcore import AddressError, AddressNotAvailable, BindError
-from mqcore.spi.inet import Place, SockAddr, host_port, interface_index, look_up, parse
+from mqcore import BindError
+from mqcore.spi.inet import Place, SockAddr, host_port
 from mqcore.spi.message_engine import NativeEngine
+from mqcore.spi.multicast import Interface, open_group, parse_group
 from mqcore.spi.transport import Listening, MessageTransport, Options
 
 PROTOCOL = 113  # IPPROTO_PGM
@@ -37,76 +34,11 @@ KBIT = 1000 // 8
 INSTALL = "install libpgm 5.3: apt-get install libpgm-5.3-0"
 
 
-class Interface(NamedTuple):
-    family: int
-    sockaddr: SockAddr  # one of its addresses
-    index: int
-
-
 class PgmSocket(socket.socket):
     """A descriptor of libpgm's socket, with the engine that owns the others."""
 
     engine: NativeEngine | None = None
     where = ""
-
-
-# -- addresses -------------------------------------------------------------------------------------
-
-
-def _check(address: str) -> tuple[str, Place]:
-    """(interface, group). AddressError."""
-    front, semicolon, rest = address.rpartition(";")
-    at = len(front) + len(semicolon)
-    try:
-        _, place = parse(rest, "connect")
-    except AddressError as error:
-        raise AddressError(error.text, position=at + (error.position or 0),
-                           hint=error.hint) from None
-    if not place.literal or not ipaddress.ip_address(place.host.partition("%")[0]).is_multicast:
-        raise AddressError(f"{place.host!r} is not a multicast group", position=at,
-                           hint="IPv4 groups are 224.0.0.0 to 239.255.255.255")
-    if semicolon and not front:
-        raise AddressError("an interface is missing", position=0,
-                           hint="write it like eth0;239.192.1.1:5555, or leave out the ;")
-    return front, place
-
-
-def _by_route(family: int, group: SockAddr) -> Interface:
-    """Where the routing table sends a group's packets."""
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(group)
-        own = probe.getsockname()
-    return Interface(family, own, interface_index(Place(own[0].partition("%")[0], 0, True)))
-
-
-def _in_network(family: int, text: str) -> Interface:
-    network = ipaddress.ip_network(text, strict=False)
-    for index, name in socket.if_nameindex():
-        with contextlib.suppress(OSError):
-            for of, sockaddr in look_up(Place(name, 0, False)):
-                own = ipaddress.ip_address(sockaddr[0].partition("%")[0])
-                if of == family and own in network:
-                    return Interface(family, sockaddr, index)
-    raise OSError(errno.ENODEV, f"no interface has an address in {network}")
-
-
-def find_interface(front: str, family: int, group: SockAddr) -> Interface:
-    """OSError if there is none."""
-    if not front:
-        return _by_route(family, group)
-    if "/" in front:
-        return _in_network(family, front)
-    bare = front.strip("[]")
-    try:
-        ipaddress.ip_address(bare.partition("%")[0])
-        literal = True
-    except ValueError:
-        literal = False
-        socket.if_nametoindex(front)  # OSError; a host's name is not what is meant
-    for of, sockaddr in look_up(Place(bare, 0, literal)):
-        if of == family:
-            return Interface(family, sockaddr, interface_index(Place(bare, 0, literal)))
-    raise OSError(errno.EADDRNOTAVAIL, f"{front} has no address of the group's family")
 
 
 def pack(family: int, sockaddr: SockAddr) -> bytes:
@@ -173,7 +105,7 @@ class Pgm(MessageTransport):
         return ""
 
     def check(self, address: str, role: str) -> None:
-        _check(address)
+        parse_group(address)
 
     def listen(self, address: str, options: Options) -> Listening:
         return Listening((self._open(address, options),), address)
@@ -199,12 +131,7 @@ class Pgm(MessageTransport):
         if reason:
             raise BindError.of(errno.EPERM if "raw sockets" in reason else errno.ENOSYS,
                                f"{where}: {reason}")
-        front, place = _check(address)
-        try:
-            [(family, group), *_] = look_up(place)
-            found = find_interface(front, family, group)
-        except OSError as error:
-            raise self._no_interface(where, front, error) from None
+        found, place, group = open_group(where, address)
         try:
             made, fd = engine.open_engine(self._settings(place, found, group, options))
         except engine.LibraryError as error:
@@ -215,16 +142,6 @@ class Pgm(MessageTransport):
         sock.engine = made
         sock.where = f"{self.scheme}://{socket.if_indextoname(found.index)};{host_port(group)}"
         return sock
-
-    def _no_interface(self, where: str, front: str, error: OSError) -> BindError:
-        if not front:
-            return AddressNotAvailable(
-                f"{where}: no route leads to the group ({error.strerror})", errno=error.errno,
-                hint="name the interface in front of a semicolon, as in eth0;239.192.1.1:5555")
-        return AddressNotAvailable(
-            f"{where}: {front} is no interface of this machine ({error.strerror or error})",
-            errno=error.errno or errno.ENODEV,
-            hint="`ip address` lists interfaces and their addresses")
 
     def _settings(self, place: Place, at: Interface, group: SockAddr, options: Options) -> dict:
         mtu = options["pgm_mtu"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 PEER = Path(__file__).with_name("peer.py")
 PATIENCE = 180
+ISOLATED = ("-S",) if sys.flags.no_site else ()
 PORT = 5555
 GROUP = "239.192.7.1"
 # the Python that has pyzmq over a libzmq with PGM: `make test-multicast` makes it
@@ -78,11 +79,12 @@ class Place:
 
     def peer(self, library, pattern, scheme="epgm", **options):
         """A peer.py. libzmq takes an interface's address only."""
-        python = sys.executable if library == "mq" else LIBZMQ
-        isolated = ("-S",) if library == "mq" and sys.flags.no_site else ()
         at = self.device if library == "mq" else self.address
-        return self.start(python, *isolated, PEER, library, pattern,
-                          f"{scheme}://{at};{GROUP}:{PORT}",
+        return self.peer_at(library, pattern, f"{scheme}://{at};{GROUP}:{PORT}", **options)
+
+    def peer_at(self, library, pattern, url, **options):
+        python = (sys.executable, *ISOLATED) if library == "mq" else (LIBZMQ,)
+        return self.start(*python, PEER, library, pattern, url,
                           *(f"{name}={value}" for name, value in options.items()))
 
     def drop(self, probability, protocol="udp"):

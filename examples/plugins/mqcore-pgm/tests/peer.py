@@ -22,7 +22,7 @@ def values(words):
     out = dict(OWN)
     for word in words:
         name, _, value = word.partition("=")
-        out[name] = float(value) if "." in value else int(value)
+        out[name] = True if value == "on" else float(value) if "." in value else int(value)
     return out
 
 
@@ -37,7 +37,8 @@ class Mq:
         self.seen = []
         self.thread = threading.Thread(target=self.watch, args=(self.sock.events(),), daemon=True)
         self.thread.start()
-        (self.sock.bind if pattern == "pub" else self.sock.connect)(url, **more)
+        binds = pattern == "pub" and not more.pop("connect", 0)
+        (self.sock.bind if binds else self.sock.connect)(url, **more)
 
     def watch(self, stream):
         for event in stream:
@@ -80,7 +81,8 @@ class Zmq:
         if pattern == "sub":
             self.sock.setsockopt(zmq.RCVBUF, 4 << 20)
             self.sock.setsockopt(zmq.SUBSCRIBE, b"")
-        (self.sock.bind if pattern == "pub" else self.sock.connect)(url)
+        binds = pattern == "pub" and not more.pop("connect", 0)
+        (self.sock.bind if binds else self.sock.connect)(url)
 
     def send(self, parts):
         self.sock.send_multipart(parts)

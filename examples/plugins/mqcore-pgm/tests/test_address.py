@@ -1,10 +1,13 @@
 """Addresses, interfaces, and errors at open that need no libpgm."""
 
+import socket
+
 import mqcore_pgm
 import pytest
 from mqcore_pgm import epgm, pgm
 
 from mqcore import AddressError, BindError, UsageError
+from mqcore.spi.multicast import find_interface
 
 GOOD = ["239.192.1.1:5555", "eth0;224.0.0.1:5555", "127.0.0.1;239.192.1.1:5555",
         "10.9.0.0/24;239.192.1.1:5555", "eth0;[ff12::5]:5555", "[::1];[ff12::5]:5555"]
@@ -28,10 +31,10 @@ def test_a_bad_address_is_refused_with_its_position(address):
 
 def test_interfaces_by_name_address_and_network():
     group = ("239.192.1.1", 5555)
-    found = {mqcore_pgm.find_interface(front, mqcore_pgm.socket.AF_INET, group)
+    found = {find_interface(front, socket.AF_INET, group)
              for front in ("lo", "127.0.0.1", "127.0.0.0/8")}
     assert {(at.sockaddr[0], at.index) for at in found} == {
-        ("127.0.0.1", mqcore_pgm.socket.if_nametoindex("lo"))}
+        ("127.0.0.1", socket.if_nametoindex("lo"))}
 
 
 @pytest.mark.parametrize("front", ["nosuch0", "198.51.100.77", "198.51.100.0/24"])

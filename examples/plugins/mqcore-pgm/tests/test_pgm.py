@@ -1,207 +1,36 @@
-"""epgm over libpgm: the suite of all transports, peers of mqcore, errors at open."""
+"""epgm over libpgm: the suite of all transports, the cases of multicast, forks, rights."""
 
-import itertools
 import os
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 from mqcore_pgm import epgm
 
-import mqcore as mq
-from mqcore import events
-from mqcore.testing import TransportSuite
+from mqcore.testing import MulticastSuite
+from mqcore.testing.multicast_suite import ISOLATED, LIMIT, NO_ROUTE
 
 pytestmark = pytest.mark.skipif(bool(epgm.unavailable()), reason=epgm.unavailable() or "-")
 
-COUNT = itertools.count(20_000 + os.getpid() % 20_000)
-LIMIT = 30.0
 
+class TestEpgm(MulticastSuite):
+    scheme, group, rate = "epgm", "239.192.5.1", "pgm_rate"
 
-def fresh():
-    """An address that no other test uses."""
-    return f"epgm://lo;239.192.5.1:{next(COUNT)}"
-
-
-class TestEpgm(TransportSuite):
-    scheme = "epgm"
-    bad = ("", "239.192.1.1", "lo;10.0.0.1:5555", "lo;239.192.1.1:port", ";239.192.1.1:5555")
-    sender, receiver = "pub", "sub"
-
-    def url(self, tmp_path):
-        return fresh()
-
-    def prepare(self, sender, receiver):
-        receiver.subscribe(b"")
-
-
-def hear(pub, sub):
-    """Until the subscriber knows the source."""
-    while True:
-        pub.send(b"hello")
-        try:
-            sub.recv(timeout=0.1)
-            break
-        except mq.RecvTimeout:
-            pass
-    pub.send(b"begin")
-    while sub.recv(timeout=LIMIT) != b"begin":
-        pass
-
-
-@pytest.mark.parametrize("sender", ["pub", "xpub"])
-@pytest.mark.parametrize("receiver", ["sub", "xsub"])
-@pytest.mark.parametrize("way", ["bind", "connect"])
-def test_patterns_and_ways(mq_context, sender, receiver, way):
-    url = fresh()
-    out, back = mq_context.socket(sender), mq_context.socket(receiver)
-    if receiver == "sub":     # an XSUB gets everything
-        back.subscribe(b"")
-    getattr(back, way)(url)
-    getattr(out, "bind" if way == "connect" else "connect")(url)
-    hear(out, back)
-    for size in (0, 1, 254, 255, 1500, 100_000, 1_000_000):
-        out.send_parts([b"a", bytes(size), b""])
-        assert back.recv_parts(timeout=LIMIT) == [b"a", bytes(size), b""]
-    assert back.stats().lost == {}
-
-
-def test_the_subscriber_filters(mq_context):
-    url = fresh()
-    pub, sub = mq_context.socket("pub", bind=url), mq_context.socket("sub", bind=url)
-    for topic in (b"hello", b"begin", b"EUR"):
-        sub.subscribe(topic)
-    hear(pub, sub)
-    for n in range(100):
-        pub.send_parts([b"EUR" if n % 2 else b"USD", b"%d" % n])
-    assert [int(sub.recv_parts(timeout=LIMIT)[1]) for _ in range(50)] == list(range(1, 100, 2))
-    [peer] = sub.stats().peers.values()
-    assert peer.dropped_in["unsubscribed"] == 50
-
-
-def test_several_sources_at_one_subscriber(mq_context):
-    """Large messages of four publishers come in packets that are mixed, and each message whole."""
-    url = fresh()
-    sub = mq_context.socket("sub", topics=[b""], bind=url, recv_hwm=None, recv_hwm_bytes=None)
-    pubs = [mq_context.socket("pub", bind=url, nodrop=True) for _ in range(4)]
-    for pub in pubs:
-        hear(pub, sub)
-    for n in range(25):
-        for k, pub in enumerate(pubs):
-            pub.send_parts([b"%d" % k, b"%d" % n, bytes([k]) * 20_000])
-    seen = {k: [] for k in range(4)}
-    for _ in range(100):
-        k, n, body = sub.recv_parts(timeout=LIMIT)
-        seen[int(k)].append(int(n))
-        assert body == bytes([int(k)]) * 20_000
-    assert seen == {k: list(range(25)) for k in range(4)}
-    assert sub.stats().lost == {}
-
-
-def test_a_late_subscriber_begins_with_a_whole_message(mq_context):
-    url = fresh()
-    pub, early = (mq_context.socket("pub", bind=url, nodrop=True),
-                  mq_context.socket("sub", topics=[b""], bind=url))
-    hear(pub, early)
-    late = mq_context.socket("sub", topics=[b"n"])
-    for n in range(300):
-        if n == 100:
-            late.bind(url)
-        pub.send_parts([b"n", b"%d" % n, bytes(5000)])
-        early.recv_parts(timeout=LIMIT)
-    first = int(late.recv_parts(timeout=LIMIT)[1])
-    assert first >= 100
-    for n in range(first + 1, 300):
-        parts = late.recv_parts(timeout=LIMIT)
-        assert parts == [b"n", b"%d" % n, bytes(5000)]
-    assert late.stats().lost == {}
-
-
-def test_a_message_above_the_limit_is_a_loss_and_ends_nothing(mq_context):
-    url = fresh()
-    pub = mq_context.socket("pub", bind=url)
-    sub = mq_context.socket("sub", topics=[b""], max_message_size=1000)
-    seen = sub.events()
-    sub.bind(url)
-    hear(pub, sub)
-    pub.send(bytes(5000))
-    pub.send(b"after")
-    assert sub.recv(timeout=LIMIT) == b"after"
-    assert next(e for e in seen if isinstance(e, events.Lost)).reason.startswith("1 from ")
-    [peer] = sub.stats().peers.values()
-    assert peer.lost == 1
-
-
-def test_close_delivers_within_linger_and_reports(mq_context):
-    url = fresh()
-    pub, sub = (mq_context.socket("pub", bind=url, nodrop=True, send_hwm=None),
-                mq_context.socket("sub", topics=[b""], bind=url, recv_hwm=None))
-    hear(pub, sub)
-    for n in range(2000):
-        pub.send(b"%d" % n)
-    report = pub.close(linger=LIMIT)
-    assert (report.undelivered, report.unacked, bool(report)) == (0, 0, True)
-    assert [int(sub.recv(timeout=LIMIT)) for _ in range(2000)] == list(range(2000))
-
-
-def test_a_rate_limit_holds_the_publisher_back(mq_context):
-    """200 kB at 800 kbit/s are two seconds, less what may leave at once."""
-    url = fresh()
-    pub, sub = (mq_context.socket("pub", nodrop=True),
-                mq_context.socket("sub", topics=[b""], bind=url))
-    pub.bind(url, pgm_rate=800)
-    hear(pub, sub)
-    started = time.monotonic()
-    for _ in range(200):
-        pub.send(bytes(1000))
-    for _ in range(200):
-        sub.recv(timeout=LIMIT)
-    assert time.monotonic() - started > 1.0
-
-
-def test_a_forked_child_has_none_of_the_descriptors(mq_context):
-    """It would stay in the group."""
-    url = fresh()
-    port = int(url.rpartition(":")[2])
-    sub = mq_context.socket("sub", topics=[b""], bind=url)
-    sub.wait_peers(1, LIMIT)
-    child = os.fork()
-    if child == 0:
-        inode = {line.split()[9] for line in open("/proc/self/net/udp")
-                 if line.split()[1].endswith(f":{port:04X}")}
-        held = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
-                if os.path.exists(f"/proc/self/fd/{fd}")}
-        os._exit(len(held & {f"socket:[{one}]" for one in inode}) or not inode)
-    assert os.waitpid(child, 0)[1] == 0
-
-
-# -- errors ----------------------------------------------------------------------------------------
-
-ISOLATED = ("-S",) if sys.flags.no_site else ()
-NO_ROUTE = """
-import mqcore as mq, sys
-for way in ("bind", "connect"):
-    for pattern in ("pub", "sub"):
-        with mq.Context().socket(pattern) as sock:
-            try:
-                getattr(sock, way)(sys.argv[1])
-            except mq.Error as error:
-                print(type(error).__name__, error)
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="a namespace takes root")
-def test_without_a_route_there_is_a_clear_error(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(NO_ROUTE)
-    done = subprocess.run(["unshare", "-n", sys.executable, *ISOLATED, program,
-                           "epgm://239.192.1.1:5555"], capture_output=True, text=True, timeout=120)
-    lines = done.stdout.splitlines()
-    assert len(lines) == 4, done.stderr
-    assert all("no route leads to the group" in line and "name the interface" in line
-               for line in lines), lines
+    def test_a_forked_child_has_none_of_the_descriptors(self, mq_context):
+        """It would stay in the group."""
+        url = self.fresh()
+        port = int(url.rpartition(":")[2])
+        sub = mq_context.socket("sub", topics=[b""], bind=url)
+        sub.wait_peers(1, LIMIT)
+        child = os.fork()
+        if child == 0:
+            inode = {line.split()[9] for line in open("/proc/self/net/udp")
+                     if line.split()[1].endswith(f":{port:04X}")}
+            held = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+                    if os.path.exists(f"/proc/self/fd/{fd}")}
+            os._exit(len(held & {f"socket:[{one}]" for one in inode}) or not inode)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),

@@ -1,0 +1,96 @@
+"""The layout of messages in streams, byte by byte, and streams that are damaged."""
+
+import random
+import struct
+
+import mqcore_norm_engine as engine
+import pytest
+
+
+def test_a_message_byte_by_byte():
+    [(begins, piece)] = engine.to_pieces([[b"topic", b"", b"x" * 3]], 1000, 7)
+    assert begins
+    assert piece == bytes.fromhex(
+        "00000014 0000000000000007 80000005") + b"topic" + bytes.fromhex(
+        "80000000 00000003") + b"xxx"
+
+
+def test_a_beat_byte_by_byte():
+    assert engine.to_pieces([[b"a"], None], 1000, 41) == [
+        (True, bytes.fromhex("00000005 0000000000000029 00000001") + b"a"),
+        (True, bytes.fromhex("00000000 000000000000002a"))]
+
+
+def some(chance, n=60):
+    return [[chance.randbytes(chance.choice([0, 1, 8, 50, 300, 3000]))
+             for _ in range(chance.randrange(1, 6))] for _ in range(n)]
+
+
+@pytest.mark.parametrize("size", [17, 64, 1000, 32_768])
+def test_messages_come_back_whatever_the_size_of_pieces(size, chance):
+    messages = some(chance)
+    pieces = engine.to_pieces(messages, size)
+    assert all(len(piece) <= size for _, piece in pieces)
+    assert engine.to_messages(pieces) == (messages, 0, 0)
+
+
+def test_any_lost_pieces_are_counted_in_messages(chance):
+    """After a loss the source joins again with a piece that is marked. The last one, a beat, tells
+    what was lost at the end."""
+    for _ in range(200):
+        messages = [[b"%d" % n, bytes(chance.randrange(400))] for n in range(50)]
+        first, *pieces, beat = engine.to_pieces([*messages, None], chance.choice([64, 200, 1000]))
+        kept, lost = [first], False
+        for begins, piece in pieces:
+            if chance.random() < 0.2:
+                lost = True
+            elif begins or not lost:
+                kept.append((begins, piece))
+                lost = False
+        got, count, malformed = engine.to_messages([*kept, beat])
+        assert (count, malformed) == (len(messages) - len(got), 0)
+        assert got == [message for message in messages if message in got]
+
+
+def test_what_comes_again_is_not_delivered_again():
+    pieces = engine.to_pieces([[b"%d" % n] for n in range(9)], 50)
+    assert engine.to_messages([*pieces, *pieces[3:]]) == ([[b"%d" % n] for n in range(9)], 0, 0)
+    anew = engine.to_pieces([[b"a"], [b"b"]], 50, 1 << 40)
+    assert engine.to_messages([*pieces, *anew])[0][-2:] == [[b"a"], [b"b"]]
+
+
+def test_messages_above_the_limit_are_losses(chance):
+    messages = [[b"small"], [bytes(2_000_000)], [b"a", b"b"], [bytes(1001)], [b"last"]]
+    for size in (100, 32_768):
+        got = engine.to_messages(engine.to_pieces(messages, size), 1000)
+        assert got == ([[b"small"], [b"a", b"b"], [b"last"]], 2, 0)
+
+
+@pytest.mark.parametrize("parts", [
+    b"", struct.pack("!I", 5) + b"abcd", struct.pack("!I", 0x80000001) + b"a",
+    struct.pack("!I", 1) + b"a" + struct.pack("!I", 1) + b"b", struct.pack("!I", 1) + b"ab"])
+def test_parts_that_do_not_end_where_the_message_ends(parts):
+    piece = struct.pack("!IQ", len(parts), 0) + parts
+    good = engine.to_pieces([[b"good"]], 1000, 1)
+    expected = 0 if not parts else 1        # a size of 0 is a beat
+    assert engine.to_messages([(True, piece), *good]) == ([[b"good"]], 1 - expected, expected)
+
+
+def test_noise_gives_no_crash_and_no_memory(chance):
+    for _ in range(2000):
+        pieces = [(chance.random() < 0.5, chance.randbytes(chance.randrange(200)))
+                  for _ in range(10)]
+        engine.to_messages(pieces, 1 << 20)
+
+
+def test_changed_bytes(chance):
+    """Whatever comes of it is messages."""
+    whole = engine.to_pieces(some(random.Random(1)), 500)
+    for _ in range(500):
+        pieces = [(begins, bytearray(piece)) for begins, piece in whole]
+        for _ in range(chance.randrange(1, 5)):
+            begins, piece = chance.choice(pieces)
+            piece[chance.randrange(len(piece))] = chance.randrange(256)
+        got, lost, malformed = engine.to_messages([(b, bytes(p)) for b, p in pieces], 1 << 20)
+        assert all(isinstance(part, bytes) for message in got for part in message)
+        assert lost >= 0 and malformed >= 0

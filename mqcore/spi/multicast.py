@@ -1,0 +1,95 @@
+"""interface;group:port, for transports over multicast.
+
+The interface is a name (eth0), an address of this machine, or a network in which it has one
+(10.9.0.0/24). Without one, the routing table decides. udp:// knows its own, narrower form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+from typing import NamedTuple
+
+from mqcore.base.native import socket
+from mqcore.errors import AddressError, AddressNotAvailable
+from mqcore.spi.inet import Place, SockAddr, interface_index, look_up, parse
+
+
+class Interface(NamedTuple):
+    family: int
+    sockaddr: SockAddr  # one of its addresses
+    index: int
+
+
+def parse_group(address: str) -> tuple[str, Place]:
+    """(interface, group). AddressError."""
+    front, semicolon, rest = address.rpartition(";")
+    at = len(front) + len(semicolon)
+    try:
+        _, place = parse(rest, "connect")
+    except AddressError as error:
+        raise AddressError(error.text, position=at + (error.position or 0),
+                           hint=error.hint) from None
+    if not place.literal or not ipaddress.ip_address(place.host.partition("%")[0]).is_multicast:
+        raise AddressError(f"{place.host!r} is not a multicast group", position=at,
+                           hint="IPv4 groups are 224.0.0.0 to 239.255.255.255")
+    if semicolon and not front:
+        raise AddressError("an interface is missing", position=0,
+                           hint="write it like eth0;239.192.1.1:5555, or leave out the ;")
+    return front, place
+
+
+def open_group(where: str, address: str) -> tuple[Interface, Place, SockAddr]:
+    """(interface, group, its address). Errors begin with `where`. AddressNotAvailable."""
+    front, place = parse_group(address)
+    try:
+        [(family, group), *_] = look_up(place)
+        return find_interface(front, family, group), place, group
+    except OSError as error:
+        number, text = error.errno or errno.ENODEV, error.strerror or str(error)
+    if not front:
+        raise AddressNotAvailable(
+            f"{where}: no route leads to the group ({text})", errno=number,
+            hint="name the interface in front of a semicolon, as in eth0;239.192.1.1:5555")
+    raise AddressNotAvailable(f"{where}: {front} is no interface of this machine ({text})",
+                              errno=number,
+                              hint="`ip address` lists interfaces and their addresses")
+
+
+def find_interface(front: str, family: int, group: SockAddr) -> Interface:
+    """OSError if there is none."""
+    if not front:
+        return _by_route(family, group)
+    if "/" in front:
+        return _in_network(family, front)
+    bare = front.strip("[]")
+    try:
+        ipaddress.ip_address(bare.partition("%")[0])
+        literal = True
+    except ValueError:
+        literal = False
+        socket.if_nametoindex(front)  # OSError; a host's name is not what is meant
+    for of, sockaddr in look_up(Place(bare, 0, literal)):
+        if of == family:
+            return Interface(family, sockaddr, interface_index(Place(bare, 0, literal)))
+    raise OSError(errno.EADDRNOTAVAIL, f"{front} has no address of the group's family")
+
+
+def _by_route(family: int, group: SockAddr) -> Interface:
+    """Where the routing table sends a group's packets."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(group)
+        own = probe.getsockname()
+    return Interface(family, own, interface_index(Place(own[0].partition("%")[0], 0, True)))
+
+
+def _in_network(family: int, text: str) -> Interface:
+    network = ipaddress.ip_network(text, strict=False)
+    for index, name in socket.if_nameindex():
+        with contextlib.suppress(OSError):
+            for of, sockaddr in look_up(Place(name, 0, False)):
+                own = ipaddress.ip_address(sockaddr[0].partition("%")[0])
+                if of == family and own in network:
+                    return Interface(family, sockaddr, index)
+    raise OSError(errno.ENODEV, f"no interface has an address in {network}")
