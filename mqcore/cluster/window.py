@@ -95,6 +95,12 @@ class Window:
         while news and news[0] <= end:
             news.popleft()
 
+    def forget(self) -> int:
+        """How many of these messages have perhaps not been taken, now that the link is over."""
+        count = len(self.news)
+        self.news.clear()
+        return count
+
     def reserve(self, size: int) -> None:
         """Of a message whose turn it is: spend() or give_back() follows."""
         self._reserved += size

@@ -110,6 +110,23 @@ def test_bytes_that_are_not_in_a_row(once, key, data):
     once(main)
 
 
+def test_a_view_that_has_been_released(once, key):
+    view = memoryview(bytearray(b"abc"))
+    view.release()
+
+    async def main():
+        async with cluster.ajoin(key) as net, net.aserve("echo", Echo()), \
+                net.atunnel("echo") as tunnel:
+            for call in (lambda: tunnel.asend(view), lambda: net.arequest("echo", view),
+                         lambda: net.apublish("t", view), lambda: net.abroadcast("echo", view)):
+                with pytest.raises(UsageError, match="the memoryview has been released"):
+                    await call()
+            await tunnel.asend(b"more")
+            assert await tunnel.arecv(timeout=30) == b"more"
+
+    once(main)
+
+
 @pytest.mark.parametrize(("call", "says"), [
     (lambda tunnel: tunnel.asend("text"), "bytes"),
     (lambda tunnel: tunnel.asend(b"", timeout="x"), "time-out"),

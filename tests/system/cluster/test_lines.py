@@ -190,6 +190,55 @@ def test_what_waits_when_the_connection_breaks_is_counted(pair, monkeypatch, siz
     assert whole + one.give_up() == count and one.waiting == 0
 
 
+@pytest.mark.parametrize("size", [100, 30_000])
+@pytest.mark.parametrize("hurry", [False, True])
+def test_requests_that_are_not_wanted_any_more_do_not_leave_their_line(pair, size, hurry):
+    one, _, wire, carry = pair
+    count = 2_000_000 // size
+    for number in range(count):
+        assert one.send(request(number << 7, size))
+        assert one.send(frames.Broadcast(number, "t", bytes(size)))
+    in_line = [number for number in range(count) if one.withdraw(number << 7)]
+    assert in_line and not one.withdraw(in_line[0] << 7) and not one.withdraw(1)
+    if hurry:
+        one.hurry()
+    got = carry()
+    numbers = [frame.id >> 7 for frame in got if isinstance(frame, frames.Request)]
+    assert numbers == [number for number in range(count) if number not in set(in_line)]
+    assert len(got) - len(numbers) == count and one.waiting == 0 == one.give_up()
+
+
+def test_requests_that_are_not_wanted_any_more_are_not_counted_as_unsent(pair):
+    one, *_ = pair
+    wanted = 0
+    for number in range(100):
+        assert one.send(request(number, 30_000))
+    for number in range(0, 100, 3):
+        wanted += one.withdraw(number)
+    waiting = len(one._long.frames)
+    assert one.give_up() == waiting - wanted
+
+
+@pytest.mark.parametrize("size", [1000, 30_000, 200_000])
+def test_what_was_given_before_a_mark_has_been_sent(pair, size):
+    """Whatever has been given since."""
+    one, _, wire, carry = pair
+    for number in range(3_000_000 // size):
+        publish(one, number, size)
+    for number in range(3):
+        assert one.send(request(1 << 20, 150_000))
+    mark, last = one.mark(), number
+    assert not one.has_sent(mark)
+    arrived = set()
+    while not one.has_sent(mark):
+        number += 1
+        publish(one, (1 << 20) + number, size)
+        arrived |= {frame.seq for frame in carry(5) if isinstance(frame, frames.Publish)}
+    assert one.waiting
+    arrived |= {frame.seq for frame in carry() if isinstance(frame, frames.Publish)}
+    assert arrived >= set(range(3_000_000 // size))
+
+
 # -- the socket ------------------------------------------------------------------------------------
 
 
