@@ -5,6 +5,7 @@ import inspect
 import pytest
 
 from mqcore import cluster
+from mqcore.errors import UsageError
 
 
 class Echo:
