@@ -78,7 +78,7 @@ def test_tasks_of_the_node_go_on_publishing(once, key, monkeypatch, size):
                         with pytest.raises(cluster.NodeClosed):
                             while True:
                                 await net.apublish("t", bytes(size))
-                                await asyncio.sleep(0)
+                                await asyncio.sleep(0.001)
 
                     publishing = asyncio.ensure_future(publish())
                     assert await net.until(lambda: net.topics.unsent, LIMIT)
