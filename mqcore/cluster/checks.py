@@ -14,11 +14,19 @@ LONGEST = 1e9       # seconds, of a time-out; a frame can carry little more
 TEXTS = 1024        # addresses in one argument
 
 
+def view_of(data: bytes | bytearray | memoryview) -> memoryview:
+    try:
+        return memoryview(data)
+    except ValueError:
+        raise UsageError("the memoryview has been released",
+                         hint="release it once the call has returned") from None
+
+
 def body_of(data: Any) -> bytes:
     if isinstance(data, bytes):
         body = data
     elif isinstance(data, bytearray | memoryview):
-        body = bytes(data)
+        body = bytes(view_of(data))
     else:
         raise UsageError(f"a body must be bytes, not {type(data).__name__}",
                          hint='encode text, such as "text".encode()')

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mqcore.cluster.link import Link
+    from mqcore.cluster.links import Links
     from mqcore.cluster.node import Core
 
 FLUSH = 1.0             # seconds in which a socket that is not stuck takes something
@@ -16,20 +17,23 @@ STALLED = 2.0           # seconds in which the other side, if it is not stuck, t
 
 
 class Patience:
-    """Hurries messages that wait for the other sides, once they have taken none of them for `FLUSH`
-    seconds: they may be busy for long, and a node that leaves does not wait for that."""
+    """Hurries messages that wait for the other side of a link, once it has taken nothing for
+    `FLUSH` seconds: it may be busy for long, and a node that leaves does not wait for that."""
 
     def __init__(self, links: Collection[Link]) -> None:
         self._links = links
-        self._least: float = 0
-        self._since: float | None = None
+        # of each link that something waits for: what its other side has taken, and since when
+        self._taken: dict[Link, tuple[int, float]] = {}
 
-    def look(self) -> None:
-        now, waiting = time.monotonic(), sum(link.session.waiting for link in self._links)
-        if self._since is None or waiting < self._least:
-            self._since, self._least = now, waiting
-        elif waiting and now - self._since >= FLUSH:
-            for link in self._links:
+    def look(self, now: float) -> None:
+        before, self._taken = self._taken, {}
+        for link in self._links:
+            if not link.session.waiting:
+                continue
+            taken = link.session.window.taken
+            was, since = before.get(link, (-1, now))
+            self._taken[link] = taken, since if taken == was else now
+            if taken == was and now - since >= FLUSH:
                 link.hurry()
 
 
@@ -40,11 +44,12 @@ async def drain(node: Core, timeout: float | None) -> bool:
         service.draining = True
     node.announce()
     links, requests = node.links, node.requests
-    before, end = links.broke_off, timeout and time.monotonic() + timeout
+    before, end = _failures(links), timeout and time.monotonic() + timeout
     # what this node's own tasks begin from now on is not waited for, else it might never end; what
     # handlers begin keeps their services busy
     tunnels = node.tunnels.sending
     patience = Patience(links.by_rid.values())
+    marks: dict[Link, tuple[int, ...]] = {}
 
     def finished() -> bool:
         links.confirm()
@@ -53,8 +58,10 @@ async def drain(node: Core, timeout: float | None) -> bool:
         if requests.pending > requests.late or not arrived() \
                 or any(service.busy for service in node.services.values()):
             return False
-        patience.look()
-        return not links.holds
+        patience.look(time.monotonic())
+        if not marks:
+            marks.update((link, link.session.mark()) for link in links.by_rid.values())
+        return all(link.has_sent(mark) for link, mark in marks.items())
 
     def arrived() -> bool:
         return all(tunnel._arrived for tunnel in tunnels)
@@ -67,14 +74,29 @@ async def drain(node: Core, timeout: float | None) -> bool:
         tunnels = [tunnel for tunnel in node.tunnels.sending if tunnel._flow.eof_out]
         done = await node.until(arrived, left())
     if done:        # and until answers have arrived, which the end of a connection may prevent
-        due = {link: link.answered for link in links.by_rid.values() if link.owes}
-        done = await links.taken(list(due), left()) \
-            and not any(link.confirmed < answered and link.owes and link.member is not None
-                        for link, answered in due.items())
+        done = await _arrived(node, left)
     if not node.closed:     # by another call
-        node.drained = done and links.broke_off == before
+        node.drained = done and _failures(links) == before
         await node.aclose()
     return node.drained
+
+
+def _failures(links: Links) -> int:
+    return links.broke_off + links.dropped.get("unconfirmed", 0)
+
+
+async def _arrived(node: Core, left: Callable[[], float | None]) -> bool:
+    """Whether all messages that nobody answers have arrived, for which it waits as hurry() does,
+    and all answers."""
+    links = node.links
+    due = {link: link.answered for link in links.by_rid.values() if link.owes}
+    news = [link for link in links.by_rid.values() if link.session.window.news]
+    # what a broken link has carried is known when it is over
+    return await _heard(node, news, left()) and await links.taken(list(due), left()) \
+        and await node.until(lambda: all(link.usable or link.member is None for link in news),
+                             left()) \
+        and not any(link.confirmed < answered and link.owes and link.member is not None
+                    for link, answered in due.items())
 
 
 async def hand_over(node: Core, links: Collection[Link]) -> None:
@@ -104,13 +126,25 @@ async def hurry(node: Core, links: Collection[Link]) -> None:
         return not any(link.holds for link in links) and not _unsent(links)
 
     await _emptied(node, links, empty)
-    due = [link for link in links if _untaken([link])]
-    end, before = time.monotonic() + LONGEST, _untaken(due)
-    while not await node.links.taken(due, STALLED) and time.monotonic() < end:
-        left = _untaken(due)
-        if left >= before:
-            return
+    await _heard(node, [link for link in links if _untaken([link])], LONGEST)
+
+
+async def _heard(node: Core, links: list[Link], timeout: float | None) -> bool:
+    """Wait until the other sides have taken what was sent, as long as they take something each
+    `STALLED` seconds. It does not wait in vain again for those that have taken nothing."""
+    waits = [link for link in links if link.session.window.taken != link.stalled]
+    if len(waits) < len(links):
+        await _heard(node, waits, timeout)
+        return False
+    end, before = None if timeout is None else time.monotonic() + timeout, _untaken(links)
+    while not await node.links.taken(links, STALLED):
+        left = _untaken(links)
+        if left >= before or end is not None and time.monotonic() >= end:
+            for link in links:
+                link.stalled = link.session.window.taken
+            return False
         before = left
+    return True
 
 
 async def _emptied(node: Core, links: Collection[Link], empty: Callable[[], bool]) -> None:

@@ -58,6 +58,8 @@ class Link:
         self._cancelled: dict[int, None] = {}   # requests that may still come
         self.spare = False          # the other side uses a better one
         self.published = 0          # the number of the last publication over it
+        self.stalled = -1           # bytes that had been taken when this node waited in vain
+        self.asked_news = 0         # the number of the Ping that asks what of its news has arrived
 
     @property
     def ready(self) -> bool:
@@ -127,7 +129,7 @@ class Link:
     def idle(self) -> bool:
         """Nothing that was begun over it still needs it."""
         return not (self.attempts or self.serving or self.tunnels or self.surveyed or self.holds
-                    or self.links.node.surveys.waits_for(self))
+                    or self.session.window.news or self.links.node.surveys.waits_for(self))
 
     def answer(self, frame: frames.Reply | frames.Answer) -> bool:
         """Send what the other side waits for: now, or when the link has room. False: the link is
@@ -157,6 +159,15 @@ class Link:
     def clogged(self) -> bool:
         """So many answers wait that no request from there is to run."""
         return self.answers.many
+
+    def withdraw_request(self, number: int) -> None:
+        """A request that was sent here is not wanted any more."""
+        if not self.session.withdraw(number):
+            self.control(frames.Cancel(number))
+
+    def has_sent(self, mark: tuple[int, ...]) -> bool:
+        """What the session has had until it was marked, and all answers. Or it never will."""
+        return not self.usable or not self.answers and self.session.has_sent(mark)
 
     def cancel(self, number: int) -> None:
         """A request that is not known here is not wanted: a large one may still be on its way."""
@@ -263,6 +274,9 @@ class Home:
 
     def withdraw(self, source: Source) -> None:
         """No source waits for a turn here."""
+
+    def withdraw_request(self, number: int) -> None:
+        self.send(frames.Cancel(number))
 
     def cancel(self, number: int) -> None:
         """It is over: nothing comes in pieces here."""

@@ -25,6 +25,7 @@ from mqcore.cluster.drain import part
 from mqcore.cluster.errors import ClusterError, KeyRejected, MalformedFrame, NoiseError
 from mqcore.cluster.key import node_id
 from mqcore.cluster.link import Dial, Link
+from mqcore.cluster.pings import Pings
 from mqcore.errors import Error, RemoteRefused, SocketClosed
 
 HALF_OPEN = 1024        # connections that have not finished their handshake
@@ -41,23 +42,20 @@ BACKLOG = 1 << 16       # events of the socket that wait while the loop is busy
 _log = logging.getLogger("mqcore.cluster")
 
 
-class Links:
+class Links(Pings):
     def __init__(self, node: Any, listen: tuple[str, ...]) -> None:
-        self.node = node
+        super().__init__(node)
         self.socket = Router(probe=True, mandatory=True, linger=0.2, heartbeat=1.0,
                              heartbeat_timeout=3.0, reconnect=0.05, reconnect_max=1.0,
                              max_message_size=1 << 17)
-        self.by_rid: dict[bytes, Link] = {}
         self.by_peer: dict[int, Link] = {}
         # connections that have sent nothing, since when, and to where
         self.silent: dict[int, tuple[float, str]] = {}
         self.dials: dict[str, Dial] = {}
         self.dropped: dict[str, int] = {}
         self._taker: Taker | None = None        # on asyncio
-        # Pings that wait for their answer, and how many answers of ours have arrived by then
-        self.pings: dict[tuple[Link, int], int] = {}
+        self.unwritten = 0          # see not_written(), when the socket was closed
         self.broke_off = 0          # links that owed an answer, tunnels that were lost
-        self._number = 0            # of the last one
         self._dialing = 0           # members' addresses that have not answered, about
         try:
             self.urls = tuple(self.socket.bind(url).url for url in listen)
@@ -395,6 +393,9 @@ class Links:
         if member is None:
             return
         self.broke_off += link.owes
+        if not link.left:
+            for _ in range(link.session.window.forget()):
+                self.drop("unconfirmed")
         self.unused(link, reason)
         link.member = None
         self.node.unlinked(link, member, reason)
@@ -428,6 +429,8 @@ class Links:
                     link.send(frames.Spare())
                 elif link.idle:
                     self.hang_up(link.dial)
+            if link.usable and link.member is not None:
+                self.ask_news(link)
 
     def _tick_dials(self) -> None:
         """Give up the former addresses of members."""
@@ -437,59 +440,19 @@ class Links:
                 self.hang_up(dial)
         self._dialing = sum(dial.of_member and dial.link is None for dial in self.dials.values())
 
-    async def taken(self, links: list[Link], timeout: float | None) -> bool:
-        """Wait until all that was sent over these links has been taken, or they are broken. Those
-        that are full are asked as soon as they have room. False: it lasts longer."""
-        unasked, asked = list(links), set()
-
-        def taken() -> bool:
-            for link in unasked[:]:
-                if number := self._ping(link):
-                    asked.add((link, number))
-                if number or not link.usable:
-                    unasked.remove(link)
-            return not unasked and not any(link.usable for link, _ in asked & self.pings.keys())
-
-        try:
-            done: bool = await self.node.until(taken, timeout)
-            return done
-        finally:
-            for ping in asked:
-                self.pings.pop(ping, None)
-
-    def _ping(self, link: Link) -> int:
-        """Its number. 0: it has not been sent."""
-        number = self._number + 1
-        if not link.send(frames.Ping(number)):
-            return 0
-        self._number = number
-        self.pings[link, number] = link.carried
-        return number
-
-    def confirm(self) -> None:
-        """Ask which answers have arrived, so that a link that ends later does not count for them:
-        one question for each link at a time, which is forgotten with it."""
-        for link in self.by_rid.values():
-            if link.confirmed >= link.asked < link.carried and self._ping(link):
-                link.asked = link.carried
-
-    def answered(self, link: Link, number: int) -> bool:
-        """A Pong came. Whether a call of taken() waits for it."""
-        carried = self.pings.pop((link, number), None)
-        if carried is None:
-            return False
-        link.confirmed = max(link.confirmed, carried)
-        return True
-
-    @property
-    def holds(self) -> bool:
-        return any(link.holds for link in self.by_rid.values())
-
     async def aclose(self, linger: float = 0.2) -> None:
         if self._taker is not None:
             self._taker.end()
         self.events.close()
-        await self.socket.aclose(linger)
+        self.unwritten = self.not_written()
+        report = await self.socket.aclose(linger)
+        self.unwritten = max(self.unwritten, report.undelivered)
+
+    def not_written(self) -> int:
+        """Messages that the socket has taken and will not write."""
+        return self.unwritten if self.socket.closed else \
+            sum(self.socket.stats().total.dropped_out.values())
+
 
 
 def described(error: BaseException) -> str:

@@ -213,9 +213,9 @@ class Core:
         and tunnels of this node itself that are under way, then leave.
 
         Returns True if everything was finished, and has arrived, within `timeout` seconds. False
-        also if a link broke before the answers over it have certainly arrived, or a tunnel before
-        what this node sent over it, unless its member has left. If another call closes the node
-        first: its result, False for aclose()."""
+        also if a link broke before the answers and publications over it have certainly arrived, or
+        a tunnel before what this node sent over it, unless its member has left. If another call
+        closes the node first: its result, False for aclose()."""
         self.check()
         limit_of(timeout)
         return await drain(self, timeout)

@@ -50,8 +50,7 @@ def stats(node: Core) -> dict[str, Any]:
 def _dropped(node: Core) -> dict[str, int]:
     """With what was queued for connections that broke."""
     links = node.links
-    unwritten = 0 if links.socket.closed else sum(
-        links.socket.stats().total.dropped_out.values())
+    unwritten = links.not_written()
     return {**links.dropped, **({"unwritten": unwritten} if unwritten else {})}
 
 

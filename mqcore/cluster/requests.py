@@ -200,7 +200,7 @@ class Requests:
 
     def _cancel(self, attempt: Attempt) -> None:
         attempt.link.attempts.pop(attempt.id, None)
-        attempt.link.control(frames.Cancel(attempt.id))
+        attempt.link.withdraw_request(attempt.id)
 
     # -- what comes back ---------------------------------------------------------------------------
 

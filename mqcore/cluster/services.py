@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mqcore import trace
 from mqcore.cluster import frames
-from mqcore.cluster.checks import limit_of, said_by
+from mqcore.cluster.checks import limit_of, said_by, view_of
 from mqcore.cluster.limits import Gate
 from mqcore.cluster.tunnel import Tunnel
 from mqcore.cluster.tunnels import THREADS
@@ -121,7 +121,7 @@ def _checked(body: Any) -> bytes:
             return b""
         if not isinstance(body, bytes | bytearray | memoryview):
             raise UsageError(f"request() returned {type(body).__name__}, not bytes")
-        body = bytes(body)
+        body = bytes(view_of(body))
     if len(body) > frames.BODY:
         raise UsageError(f"an answer of {len(body)} bytes, {frames.BODY} is the limit",
                          hint="use a tunnel")

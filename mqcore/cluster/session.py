@@ -26,6 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from operator import ge
 
 from mqcore.cluster import frames
 from mqcore.cluster.crypto import X25519PrivateKey
@@ -41,7 +42,7 @@ REKEY = 1 << 20         # messages
 WHOLE = 2 * frames.PART - 1024      # bytes of a frame that travels whole; longer ones are cut
 SHORT = 4 << 10         # bytes of a message that goes ahead of others
 AHEAD = LEAST           # bytes of short messages on their way while the window is full
-ROW = 64                # bytes of memory that a message in a line takes besides its own
+ROW = 128               # bytes of memory that a message in a line takes besides its own
 TURN = 8 << 10          # bytes that a line sends at its turn
 COST = 256              # bytes that a message, a part, or a tunnel's data, counts more
 HELD = 64 << 20         # bytes of unfinished large frames that a peer may have here
@@ -50,16 +51,26 @@ BACKLOG = 16 << 20      # bytes of frames that wait to be cut here, and in each 
 # by their tags, which is the second byte: what can be large or many, and is not of a tunnel
 MESSAGES = frozenset(kind.__struct_config__.tag for kind in (
     frames.Request, frames.Reply, frames.Broadcast, frames.Survey, frames.Answer, frames.Publish))
+NEWS = frozenset(kind.__struct_config__.tag for kind in (   # those of them that nobody answers
+    frames.Broadcast, frames.Publish))
+REQUEST = frames.Request.__struct_config__.tag
+
+
+def number_of(request: bytes) -> int:
+    """That of an encoded Request, as MessagePack has it."""
+    head = request[2]
+    return head if head < 0x80 else int.from_bytes(request[3:3 + (1 << head - 0xcc)], "big")
 
 
 class Line:
-    """Messages that wait, in their order. entered: it is among the sources, perhaps empty since."""
+    """Messages that wait, in their order. entered: it is among the sources, perhaps empty since.
+    added: how many have ever waited."""
 
-    __slots__ = ("bytes", "entered", "frames")
+    __slots__ = ("added", "bytes", "entered", "frames")
 
     def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
-        self.bytes = 0
+        self.added = self.bytes = 0
         self.entered = False
 
     def pop(self) -> bytes:
@@ -98,10 +109,13 @@ class Session:
         self.remote: bytes | None = None        # the peer's static public key, once ready
         self.bytes_out = self.bytes_in = self.frames_out = self.frames_in = 0
         self._bulk_id = 0
-        self._bulks = 0                         # large frames that are being sent
-        self._publishing = 0                    # the number of a publication among them, or 0
+        self._bulks: set[int] = set()           # numbers of large frames that are being sent
+        self._publishing = 0                    # the number of a publication among them, or 0,
+        self._waited = False                    # and whether that one was in a line before
         self._cut_bytes = 0                     # of large frames
-        self._short, self._long, self._topics = Line(), Line(), Line()
+        self._lines = self._short, self._long, self._topics = Line(), Line(), Line()
+        self._requests: set[int] = set()        # numbers of those in lines that are still wanted
+        self._unwanted = 0                      # others in lines
         self._partial: dict[int, bytearray] = {}
         self._held = 0
         self._taken = 0
@@ -230,7 +244,8 @@ class Session:
                     self.window.takes(size + COST) or self.sources.ahead(size + COST, AHEAD)
                     if size <= SHORT else self._takes(size + COST)):
                 return self._wait(line, data)
-        self._seal(data)
+        if self._seal(data) and data[1] in NEWS:
+            self.window.note()
         return True
 
     def _takes(self, cost: int) -> bool:
@@ -240,8 +255,11 @@ class Session:
         cost = len(data) + ROW
         if line.frames and line.bytes + cost > BACKLOG:
             return False
+        if data[1] == REQUEST:
+            self._requests.add(number_of(data))
         line.frames.append(data)
         line.bytes += cost
+        line.added += 1
         if not line.entered and not (line is self._topics and self._publishing):
             self._enter(line)
             self.sources.feed()
@@ -254,19 +272,37 @@ class Session:
     def _step(self, line: Line) -> bool:
         """It is the line's turn. Returns whether it takes the next one."""
         size = 0
-        while line.frames and not (line is self._topics and self._publishing) \
-                and (not size or size < TURN and self.sources.open):
+        while (not size or size < TURN and self.sources.open) and self._first(line):
             data = line.frames[0]
             if len(data) > WHOLE:
                 line.pop()
                 self._cut(data, True)   # until all of it has been sent
+                self._waited = True
                 break
             size += len(data) + COST
             if not self._send_next(line):
                 line.entered = False    # the connection is over
                 return False
-        line.entered = bool(line.frames) and not (line is self._topics and self._publishing)
+        line.entered = self._first(line)
         return line.entered
+
+    def _first(self, line: Line) -> bool:
+        """Whether the line has a message to send now, which is the first one then."""
+        if line is self._topics and self._publishing:
+            return False
+        while line.frames and self._unwanted and (data := line.frames[0])[1] == REQUEST \
+                and number_of(data) not in self._requests:
+            self._unwanted -= 1
+            line.pop()
+        return bool(line.frames)
+
+    def withdraw(self, number: int) -> bool:
+        """A request is not wanted any more. Whether it waited in a line: it will not be sent."""
+        if number not in self._requests:
+            return False
+        self._requests.discard(number)
+        self._unwanted += 1
+        return True
 
     def _send_next(self, line: Line) -> bool:
         """Whether the first one has been sent: else it is still there, to be counted."""
@@ -274,21 +310,25 @@ class Session:
         if not self._seal(data):
             return False
         self.window.send(len(data) + COST)
+        if data[1] in NEWS:
+            self.window.note()
+        elif data[1] == REQUEST:
+            self._requests.discard(number_of(data))
         line.pop()
         return True
 
     def hurry(self) -> None:
         """Send the messages that are not cut and wait, whether or not the window has room."""
-        for line in (self._short, self._long, self._topics):
-            while line.frames and len(line.frames[0]) <= WHOLE \
-                    and not (line is self._topics and self._publishing):
+        for line in self._lines:
+            while self._first(line) and len(line.frames[0]) <= WHOLE:
                 if not self._send_next(line):
                     return
 
     def _send_large(self, data: bytes, publishes: bool) -> bool:
         if publishes and (self._publishing or self._topics.frames):
             return self._wait(self._topics, data)
-        if self._cut_bytes and self._cut_bytes + len(data) > BACKLOG or self._bulks >= BULKS:
+        if self._cut_bytes and self._cut_bytes + len(data) > BACKLOG \
+                or len(self._bulks) >= BULKS:
             return False
         self._cut(data, publishes)
         self.sources.feed()
@@ -297,17 +337,31 @@ class Session:
     def _cut(self, data: bytes, publishes: bool) -> None:
         self._bulk_id += 1
         self._cut_bytes += len(data)
-        self._bulks += 1
-        self.sources.enter_cut(partial(self._send_part, [memoryview(data)], self._bulk_id))
+        self._bulks.add(self._bulk_id)
+        self.sources.enter_cut(partial(self._send_part, [memoryview(data)], self._bulk_id,
+                                       data[1] in NEWS))
         if publishes:
-            self._publishing = self._bulk_id
+            self._publishing, self._waited = self._bulk_id, False
 
     def give_up(self) -> int:
         """Nothing more will be sent. Returns the number of frames that were not sent whole."""
-        count = self._bulks + sum(line.clear() for line in (self._short, self._long, self._topics))
+        count = len(self._bulks) + sum(line.clear() for line in self._lines) - self._unwanted
         self.sources.clear()
-        self._bulks = self._cut_bytes = self._publishing = 0
+        self._bulks.clear()
+        self._requests.clear()
+        self._unwanted = self._cut_bytes = self._publishing = 0
         return count
+
+    def mark(self) -> tuple[int, ...]:
+        """What has been given to it so far, for has_sent()."""
+        return self._bulk_id, *(line.added for line in self._lines)
+
+    def has_sent(self, mark: tuple[int, ...]) -> bool:
+        """All of that, whatever has been given to it since."""
+        last, *ends = mark
+        sent = [line.added - len(line.frames) for line in self._lines]
+        sent[-1] -= bool(self._publishing) and self._waited     # the topics' line
+        return all(map(ge, sent, ends)) and not any(number <= last for number in self._bulks)
 
     @property
     def waiting(self) -> int:
@@ -329,7 +383,7 @@ class Session:
         self.window.give_back(len(data) + COST)
         self.sources.feed_soon()
 
-    def _send_part(self, rest: list[memoryview], number: int) -> bool:
+    def _send_part(self, rest: list[memoryview], number: int, news: bool) -> bool:
         left = rest.pop()
         piece, more = left[:frames.PART], len(left) > frames.PART
         if more:
@@ -338,7 +392,10 @@ class Session:
             return False                # give_up() counts it
         self.window.send(len(piece) + COST)
         self._cut_bytes -= len(piece)
-        self._bulks -= not more
+        if not more:
+            self._bulks.discard(number)
+            if news:
+                self.window.note()
         if number == self._publishing and not more:
             self._publishing = 0
             if self._topics.frames and not self._topics.entered:

@@ -128,7 +128,7 @@ class Sources:
     def ahead(self, size: int, most: int) -> bool:
         """Send a short message, although the window is full, if so many bytes more are not on their
         way, and if it is not ahead of those that wait by as much: they would never have a turn."""
-        waits = self.cut or self.tunnels
+        waits = len(self)
         if waits and self._ahead + size > most or not self._window.takes(size, most):
             return False
         self._ahead = self._ahead + size if waits else 0
@@ -205,8 +205,7 @@ class Sources:
         while more := source():
             if len(self) or not self.open:
                 break
-        if kind is not self.lines:
-            self._behind(self._window.sent - before)
+        self._behind(self._window.sent - before)
         if more:
             kind.waiting.append(source)
 
@@ -225,8 +224,7 @@ class Sources:
         spent = self._window.sent - before
         kind.spent[source] = kind.spent.get(source, 0) + spent
         kind.bytes += spent
-        if kind is not self.lines:
-            self._behind(spent)
+        self._behind(spent)
         for other in self._kinds:
             if not other and other is not kind:     # it wants nothing: it saves nothing up
                 other.bytes = kind.bytes

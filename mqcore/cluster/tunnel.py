@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mqcore.binding.sleep import Nap
 from mqcore.cluster import frames
-from mqcore.cluster.checks import ends_at, said_by
+from mqcore.cluster.checks import ends_at, said_by, view_of
 from mqcore.cluster.errors import TunnelClosed
 from mqcore.cluster.flow import MESSAGE, PIECE, Flow
 from mqcore.errors import RecvTimeout, SendTimeout, StateError, UsageError
@@ -91,7 +91,7 @@ class Tunnel:
         side takes nothing; a message that was begun is then lost, and the tunnel closed."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise UsageError(f"a message must be bytes, not {type(data).__name__}")
-        view = memoryview(data)
+        view = view_of(data)
         if not view.c_contiguous:       # every second byte of something, say
             view = memoryview(bytes(view))
         view = view.cast("B")

@@ -37,14 +37,16 @@ class Window:
     """`clock()`: seconds, like those of the peer's reports."""
 
     __slots__ = ("_before", "_begun", "_clock", "_ends", "_fastest", "_mark_at", "_marks",
-                 "_reserved", "_taken", "limit", "unacked")
+                 "_reserved", "limit", "news", "taken", "unacked")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.limit = LEAST
         self.unacked = 0        # bytes on their way
         self._reserved = 0      # bytes that a tunnel may send, or not
-        self._taken = 0         # bytes ever
+        self.taken = 0          # bytes ever
+        # bytes ever without the reserved ones, after each message that nobody answers
+        self.news: deque[int] = deque()
         # bytes ever without the reserved ones, at each report to expect, and when it was
         self._marks: deque[tuple[int, float]] = deque()
         self._mark_at = REPORT  # `unacked` at the next mark
@@ -59,7 +61,7 @@ class Window:
     @property
     def sent(self) -> int:
         """Bytes ever, the reserved ones included."""
-        return self._taken + self.unacked + self._reserved
+        return self.taken + self.unacked + self._reserved
 
     def takes(self, size: int, more: int = 0) -> bool:
         """send(), if it would be open with `more` bytes more."""
@@ -80,7 +82,24 @@ class Window:
 
     def _mark(self) -> None:
         self._mark_at = self.unacked + REPORT
-        self._marks.append((self._taken + self.unacked, self._clock()))
+        self._marks.append((self.taken + self.unacked, self._clock()))
+
+    def note(self) -> None:
+        """What has been sent last is a message that nobody answers: remember it until the peer has
+        taken it."""
+        self.news.append(self.taken + self.unacked)
+
+    def confirm(self, end: int) -> None:
+        """So many bytes ever have been taken, whether or not that has been reported."""
+        news = self.news
+        while news and news[0] <= end:
+            news.popleft()
+
+    def forget(self) -> int:
+        """How many of these messages have perhaps not been taken, now that the link is over."""
+        count = len(self.news)
+        self.news.clear()
+        return count
 
     def reserve(self, size: int) -> None:
         """Of a message whose turn it is: spend() or give_back() follows."""
@@ -102,13 +121,15 @@ class Window:
         limited = not self.open
         self.unacked -= size
         self._mark_at -= size
-        self._taken += size
+        self.taken += size
         marks = self._marks
         mark = None
-        while marks and marks[0][0] <= self._taken:
+        while marks and marks[0][0] <= self.taken:
             mark = marks.popleft()
         if mark is not None:
             self._measured(size, at - mark[1], limited and mark[0] > self._begun)
+        if self.news:
+            self.confirm(self.taken)
 
     def _measured(self, size: int, delay: float, limited: bool) -> None:
         now = self._clock()
@@ -117,7 +138,7 @@ class Window:
             self._before, self._fastest = self._fastest if recent else delay, delay
             self._ends = now + PERIOD
             self.limit = LEAST
-            self._begun = self._taken + self.unacked
+            self._begun = self.taken + self.unacked
         self._fastest = min(self._fastest, delay)
         # 1 with no queue, below 0 with a long one
         off = 1 - (delay - min(self._fastest, self._before)) / TARGET

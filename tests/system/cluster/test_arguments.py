@@ -5,6 +5,7 @@ import inspect
 import pytest
 
 from mqcore import cluster
+from mqcore.errors import UsageError
 
 
 class Echo:
@@ -106,6 +107,23 @@ def test_bytes_that_are_not_in_a_row(once, key, data):
             await tunnel.asend(data)
             assert await tunnel.arecv(timeout=30) == bytes(data)
             assert await net.arequest("echo", data, timeout=30) == bytes(data)
+
+    once(main)
+
+
+def test_a_view_that_has_been_released(once, key):
+    view = memoryview(bytearray(b"abc"))
+    view.release()
+
+    async def main():
+        async with cluster.ajoin(key) as net, net.aserve("echo", Echo()), \
+                net.atunnel("echo") as tunnel:
+            for call in (lambda: tunnel.asend(view), lambda: net.arequest("echo", view),
+                         lambda: net.apublish("t", view), lambda: net.abroadcast("echo", view)):
+                with pytest.raises(UsageError, match="the memoryview has been released"):
+                    await call()
+            await tunnel.asend(b"more")
+            assert await tunnel.arecv(timeout=30) == b"more"
 
     once(main)
 

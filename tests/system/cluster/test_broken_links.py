@@ -7,7 +7,7 @@ import pytest
 
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
-from mqcore.cluster import frames, links, node
+from mqcore.cluster import drain, frames, links, node
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import node_id
 from mqcore.testing import until
@@ -44,8 +44,10 @@ class Talker:
 
 
 @pytest.fixture
-def talk():
-    """talk(how, *args): a Talker that lives in a thread."""
+def talk(monkeypatch):
+    """talk(how, *args): a Talker that lives in a thread. The other loop often stands still while it
+    leaves: it waits for that less long than until it takes the other node for dead."""
+    monkeypatch.setattr(drain, "STALLED", 0.2)
     begun = []
 
     def start(method, *args, **options):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from cluster_sessions import linked
 
-from mqcore.cluster import frames
+from mqcore.cluster import frames, window
 from mqcore.cluster import link as link_module
 from mqcore.cluster.link import Link
 from mqcore.cluster.session import AHEAD, BACKLOG, COST, ROW, SHORT, WHOLE
@@ -155,19 +155,22 @@ def test_publications_keep_their_order_behind_a_line_that_was_hurried(pair):
     assert [frame.seq for frame in carry()] == list(range(1004))
 
 
-@pytest.mark.parametrize("count", [20, 55, 60, 200])
-def test_short_messages_that_keep_the_window_full_take_turns(pair, count):
-    """As many callers that ask again as soon as they have their answer."""
+@pytest.mark.parametrize("count", [20, 50, 60, 200])
+@pytest.mark.parametrize("size", [30_000, 3_000_000])
+def test_short_messages_that_keep_the_window_full_take_turns(pair, monkeypatch, count, size):
+    """As many callers that ask again as soon as they have their answer. The link is slow, so the
+    window does not grow."""
+    monkeypatch.setattr(window.Window, "_measured", lambda *measured: None)
     one, two, wire, carry = pair
     for number in range(count):
         assert one.send(request(number, 4000))
-    assert one.send(request(1 << 40, 3_000_000))
+    assert one.send(request(1 << 40, size))
     taken, got = 0, []
     while not any(frame.id == 1 << 40 for frame in got):
         for frame in got:
             taken += len(frame.body)
             assert one.send(request(frame.id, 4000))
-        assert taken < 4_000_000
+        assert taken < size + 1_000_000
         got = carry(1)
 
 
@@ -185,6 +188,55 @@ def test_what_waits_when_the_connection_breaks_is_counted(pair, monkeypatch, siz
         one.hurry()
     whole = sum(isinstance(frame, frames.Publish) for frame in arrived)
     assert whole + one.give_up() == count and one.waiting == 0
+
+
+@pytest.mark.parametrize("size", [100, 30_000])
+@pytest.mark.parametrize("hurry", [False, True])
+def test_requests_that_are_not_wanted_any_more_do_not_leave_their_line(pair, size, hurry):
+    one, _, wire, carry = pair
+    count = 2_000_000 // size
+    for number in range(count):
+        assert one.send(request(number << 7, size))
+        assert one.send(frames.Broadcast(number, "t", bytes(size)))
+    in_line = [number for number in range(count) if one.withdraw(number << 7)]
+    assert in_line and not one.withdraw(in_line[0] << 7) and not one.withdraw(1)
+    if hurry:
+        one.hurry()
+    got = carry()
+    numbers = [frame.id >> 7 for frame in got if isinstance(frame, frames.Request)]
+    assert numbers == [number for number in range(count) if number not in set(in_line)]
+    assert len(got) - len(numbers) == count and one.waiting == 0 == one.give_up()
+
+
+def test_requests_that_are_not_wanted_any_more_are_not_counted_as_unsent(pair):
+    one, *_ = pair
+    wanted = 0
+    for number in range(100):
+        assert one.send(request(number, 30_000))
+    for number in range(0, 100, 3):
+        wanted += one.withdraw(number)
+    waiting = len(one._long.frames)
+    assert one.give_up() == waiting - wanted
+
+
+@pytest.mark.parametrize("size", [1000, 30_000, 200_000])
+def test_what_was_given_before_a_mark_has_been_sent(pair, size):
+    """Whatever has been given since."""
+    one, _, wire, carry = pair
+    for number in range(3_000_000 // size):
+        publish(one, number, size)
+    for number in range(3):
+        assert one.send(request(1 << 20, 150_000))
+    mark = one.mark()
+    assert not one.has_sent(mark)
+    arrived = set()
+    while not one.has_sent(mark):
+        number += 1
+        publish(one, (1 << 20) + number, size)
+        arrived |= {frame.seq for frame in carry(5) if isinstance(frame, frames.Publish)}
+    assert one.waiting
+    arrived |= {frame.seq for frame in carry(len(wire)) if isinstance(frame, frames.Publish)}
+    assert arrived >= set(range(3_000_000 // size))
 
 
 # -- the socket ------------------------------------------------------------------------------------

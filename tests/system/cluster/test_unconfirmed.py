@@ -1,0 +1,122 @@
+"""Messages that nobody answers, when a link ends or a node leaves: they have arrived, or count."""
+
+import asyncio
+
+import pytest
+
+from mqcore import cluster
+from mqcore.cluster import drain, session
+from mqcore.testing import SlowLink
+
+LIMIT = 50.0
+NOWHERE = "tcp://127.0.0.1:1"     # where nothing listens
+
+
+def publishing(function):
+    """function(net, link, feed, slow): `net` has 500 messages under way to the feed over a link
+    on which nothing moves."""
+    async def main(key):
+        async with cluster.ajoin(key, udp=False, url=NOWHERE) as taker, \
+                taker.asubscribe("t") as feed:
+            with SlowLink(taker.links.urls[0]) as slow:
+                async with cluster.ajoin(key, udp=False, url=NOWHERE, seeds=[slow.url]) as net:
+                    assert await net.until(lambda: net.topics.remote.takers("t"), LIMIT)
+                    [member] = net.directory.members.values()
+                    slow.stall()
+                    for number in range(500):
+                        assert await net.apublish("t", bytes(300 if number % 10 else 70_000)) == 1
+                    await function(net, member.link, feed, slow)
+
+    return main
+
+
+@pytest.mark.parametrize("drains", [False, True])
+def test_what_a_node_has_published_and_nobody_has_read_is_counted(once, key, monkeypatch, drains):
+    """The other side takes nothing for longer than a node that leaves waits."""
+    monkeypatch.setattr(drain, "STALLED", 0.2)
+
+    async def use(net, link, feed, slow):
+        if drains:
+            assert await net.adrain(1.5) is False
+        else:
+            await net.aclose()
+        counted = net.stats()["dropped"]
+        assert counted["unconfirmed"] > 0 and feed.received == 0
+        assert 500 <= counted["unconfirmed"] + counted.get("unsent", 0)
+
+    once(lambda: publishing(use)(key))
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_what_a_broken_link_has_not_carried_is_counted(once, key, arrives):
+    async def use(net, link, feed, slow):
+        if arrives:
+            slow.go()
+            assert await net.until(lambda: not link.session.waiting, LIMIT)
+            assert await net.until(lambda: not link.session.window.news, LIMIT)
+            assert feed.received == 500
+        slow.cut()
+        assert await net.until(lambda: link.member is None, LIMIT)
+        dropped = net.links.dropped
+        assert dropped == {} if arrives else dropped["unconfirmed"] + dropped["unsent"] == 500
+
+    once(lambda: publishing(use)(key))
+
+
+@pytest.mark.parametrize("size", [20_000, 100_000])
+def test_tasks_of_the_node_go_on_publishing(once, key, monkeypatch, size):
+    """There is always something that waits for the link."""
+    monkeypatch.setattr(session, "BACKLOG", 1 << 20)
+
+    async def main():
+        async with cluster.ajoin(key, udp=False, url=NOWHERE) as taker, taker.asubscribe("t"):
+            with SlowLink(taker.links.urls[0], rate=3e6) as slow:
+                async with cluster.ajoin(key, udp=False, url=NOWHERE, seeds=[slow.url]) as net:
+                    assert await net.until(lambda: net.topics.remote.takers("t"), LIMIT)
+
+                    async def publish():
+                        with pytest.raises(cluster.NodeClosed):
+                            while True:
+                                await net.apublish("t", bytes(size))
+                                await asyncio.sleep(0.001)
+
+                    publishing = asyncio.ensure_future(publish())
+                    assert await net.until(lambda: net.topics.unsent, LIMIT)
+                    await net.adrain(None)
+                    await publishing
+
+    once(main)
+
+
+class Taking:
+    """A link: what waits for the other side, and what that has taken."""
+
+    def __init__(self):
+        self.session = self.window = self
+        self.waiting, self.taken, self.hurried = 100, 0, 0
+
+    def hurry(self):
+        self.hurried += 1
+
+
+def test_only_a_link_whose_other_side_takes_nothing_is_hurried():
+    moves, stuck = Taking(), Taking()
+    patience = drain.Patience([moves, stuck])
+    for tenth in range(11):
+        moves.taken += 1
+        moves.waiting += 100    # more is given to it than it takes
+        assert not stuck.hurried
+        patience.look(tenth * drain.FLUSH / 10)
+    assert (moves.hurried, stuck.hurried) == (0, 1)
+
+
+def test_patience_begins_anew_when_something_waits_again():
+    link = Taking()
+    patience = drain.Patience([link])
+    for now, waiting, hurried in ((0, 1, 0), (0.9, 1, 0), (1.8, 0, 0), (5, 0, 0), (6, 1, 0),
+                                  (6.9, 1, 0), (7, 1, 1)):
+        link.waiting = waiting
+        if now == 1.8:
+            link.taken += 1
+        patience.look(now * drain.FLUSH)
+        assert link.hurried == hurried
