@@ -415,3 +415,27 @@ def test_the_end_of_a_program_makes_everything_durable(tmp_path, way):
     for i in range(20):
         assert contents(tmp_path, partition=i)[:1] == [b"x"]
         assert journal.store.recovery.verify(tmp_path / "default" / str(i)).findings == []
+
+
+@pytest.mark.parametrize("at", ["_close", "_save_at_end", "_detach"])
+@pytest.mark.parametrize("done", [True, False])
+def test_a_close_that_was_interrupted_leaves_the_folder_free(tmp_path, monkeypatch, at, done):
+    """The exception of a signal handler, in front of a call in close() or behind it. The next
+    close() does the rest."""
+    log = journal.open(tmp_path, "a", stamps=True, deduplicate=True)
+    log.append(journal.stamp(7, 1) + b"x")
+    call = getattr(log, at)
+
+    def interrupted():
+        if done:
+            call()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(log, at, interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        log.close()
+    monkeypatch.undo()
+    assert log.close() == 1
+    with journal.open(tmp_path, "a", stamps=True, deduplicate=True) as again:
+        again.append(journal.stamp(7, 1) + b"x")
+        assert (again.next, again.duplicates) == (1, 1)
