@@ -267,7 +267,8 @@ class Writer(WriterCore):
             if self.closed:
                 self._lock.release()
                 self._detach()
-                atexit.unregister(self._leave)
+                if self._leave is not None:
+                    atexit.unregister(self._leave)
 
     def _let_go(self) -> None:
         """In a forked child."""
@@ -488,6 +489,7 @@ class Writer(WriterCore):
         return super().error or next((error for error in [*self._failures.values()]
                                       if not isinstance(error, JournalWriteError)), None)
 
+    _leave: Callable[[], None] | None = None
     _told = True            # the file `epoch` says what is known
     _saved = 0              # the offset up to which the file `producers` tells what is to be kept
 

@@ -1,4 +1,4 @@
-"""A spill whose stop() a signal handler's exception interrupts, one whose thread does not start, and
+"""A spill whose stop() an exception interrupts, one whose thread does not start, and
 tasks beside one that has always room."""
 
 import asyncio
