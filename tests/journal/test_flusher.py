@@ -355,7 +355,3 @@ def test_an_interrupt_leaves_one_thread_that_goes_on(tmp_path, monkeypatch, wher
             until(lambda log=log: log.durable == 1)
             until(lambda: len(flushers()) == 1)
     until(lambda: not flushers())
-
-
-def flushers():
-    return [one for one in threading.enumerate() if one.name == "mqcore-journal"]
