@@ -73,7 +73,7 @@ class Flusher:
 
     @property
     def _run(self) -> _Run | None:
-        return next(iter(self._runs), None)
+        return next((run for run in self._runs if not run.stopping), None)
 
     def _go(self) -> None:
         run = _Run(self._loop, self._ending)
@@ -84,7 +84,11 @@ class Flusher:
         try:
             start(run.thread)
         except BaseException:
+            run.stopping = True     # if it runs: a signal handler may have raised since
             self._runs.remove(run)
+            if run.thread.is_alive():
+                self._ending = run.thread
+            ring()
             raise
 
     def remove(self, writer: Writer, join: bool) -> None:
@@ -119,6 +123,7 @@ class Flusher:
             quiet()
             if run.stopping:        # looked at behind quiet(), which forgets a ring() before it
                 run.syncers.end()
+                ring()              # it may have been for the next one
                 return
             try:
                 due = self._round(run.syncers)

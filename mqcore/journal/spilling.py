@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from mqcore.api.running import Running, socket_name
+from mqcore.api.turns import due, slept, turn
 from mqcore.base.waits import Condition, Event, Released
 from mqcore.errors import OptionError, SendTimeout, UsageError, WaitTimeout
 from mqcore.journal.errors import JournalFull
@@ -71,14 +72,17 @@ class Spill(Running):
             self._reader = Reader(folder, topic, 0, durable=False)
             self._at = self._saved = self._resumed()
             self._held = self._reader.stored_bytes(self._at, self._writer.next)
+            self._saved_at, self._failed = time.monotonic(), False
+            self._single = socket.pattern in SINGLE
+            self._leave = partial(_at_exit, weakref.ref(self))
+            self._begin("mqcore-spill")
+            atexit.register(self._leave)    # runs before the writer's
         except BaseException:
+            self._stopping.set()
+            if "_reader" in vars(self):
+                self._reader.close()
             self._writer.close()
             raise
-        self._saved_at, self._failed = time.monotonic(), False
-        self._single = socket.pattern in SINGLE
-        self._leave = partial(_at_exit, weakref.ref(self))
-        atexit.register(self._leave)    # runs before the writer's
-        self._begin("mqcore-spill")
 
     def _resumed(self) -> int:
         """The offset to go on at. A power cut may have taken messages that had been sent, and
@@ -131,10 +135,13 @@ class Spill(Running):
 
     async def _asend(self, parts: Sequence[Any], timeout: Any) -> None:
         deadline = self._deadline(timeout)
+        if due():
+            await turn()
         while not self._offer(parts):
             if deadline.over:
                 raise self._late(deadline)
             await pause(SOON)
+            slept()
 
     def _deadline(self, timeout: Any) -> Deadline:
         return Deadline(self._socket.send_timeout if timeout is ... else timeout)
@@ -183,6 +190,13 @@ class Spill(Running):
     # -- forwarding --
 
     def _loop(self) -> None:
+        try:
+            self._go_on()
+        finally:
+            if self._at != self._saved:     # here, where no signal handler raises
+                self._save()
+
+    def _go_on(self) -> None:
         while not self._stopping.is_set():
             if not self._going.wait(LOOK):
                 continue
@@ -320,18 +334,15 @@ class Spill(Running):
 
     def _stop(self, linger: Any) -> tuple[()]:
         """`linger` is for sockets; the socket stays open."""
-        atexit.unregister(self._leave)
         with Released(self._changed.lock):      # of a send() that a signal handler interrupts
             with self._changed:
                 self._stopping.set()
                 self._changed.notify_all()
+            self._ended.wait()      # join() may return too early, once it was interrupted
             self._thread.join()
-        try:
-            if self._at != self._saved and not self._reader.closed:
-                self._save()
-        finally:
-            self._reader.close()
-            self._writer.close()
+        self._reader.close()
+        self._writer.close()
+        atexit.unregister(self._leave)
         return ()
 
     def _which(self) -> str:

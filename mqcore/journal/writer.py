@@ -239,18 +239,14 @@ class Writer(WriterCore):
             return self.next
         with Released(self._retaining), self._ending:
             try:
-                self._ends.pop()
-            except IndexError:      # it has ended, or a signal handler has interrupted its end
-                return self.next
-            number = self._close()
-            try:
-                with self._retaining:       # a retention under way ends first
-                    if number == 0:
-                        self._save_at_end()
-            finally:
-                self._lock.release()
-                self._detach()
-                atexit.unregister(self._leave)
+                try:
+                    self._ends.pop()
+                except IndexError:      # it has ended, or a signal handler interrupts its end
+                    return self.next
+                number = self._finish()
+            except BaseException:   # of a signal handler: the next call does the rest
+                self._ends.append("again")
+                raise
         FLUSHER.remove(self, join)
         if self._replicas is not None:
             WATCH.remove(self)
@@ -258,6 +254,21 @@ class Writer(WriterCore):
         if number and (lost or number not in NO_ROOM):     # else only a checkpoint is missing
             raise write_error(number, f"{self.path}: {lost} messages are not durable", broken=True)
         return self.next
+
+    def _finish(self) -> int:
+        """An errno. An interrupted call may be repeated."""
+        try:
+            number = self._close()
+            with self._retaining:       # a retention under way ends first
+                if number == 0 and self._lock.file >= 0:
+                    self._save_at_end()
+            return number
+        finally:
+            if self.closed:
+                self._lock.release()
+                self._detach()
+                if self._leave is not None:
+                    atexit.unregister(self._leave)
 
     def _let_go(self) -> None:
         """In a forked child."""
@@ -478,6 +489,7 @@ class Writer(WriterCore):
         return super().error or next((error for error in [*self._failures.values()]
                                       if not isinstance(error, JournalWriteError)), None)
 
+    _leave: Callable[[], None] | None = None
     _told = True            # the file `epoch` says what is known
     _saved = 0              # the offset up to which the file `producers` tells what is to be kept
 

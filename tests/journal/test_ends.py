@@ -4,6 +4,7 @@ never lost.
 MQCORE_ROUNDS=1000 makes the races of close() long; an ordinary run makes a few dozen rounds.
 """
 
+import contextlib
 import itertools
 import os
 import signal
@@ -20,6 +21,7 @@ import mqcore as mq
 from mqcore import journal
 from mqcore.errors import Forked
 from mqcore.journal.errors import JournalClosed, JournalLocked
+from mqcore.journal.store import exclusive
 
 LIMIT = 20.0
 ROUNDS = int(os.environ.get("MQCORE_ROUNDS", "20"))
@@ -415,3 +417,45 @@ def test_the_end_of_a_program_makes_everything_durable(tmp_path, way):
     for i in range(20):
         assert contents(tmp_path, partition=i)[:1] == [b"x"]
         assert journal.store.recovery.verify(tmp_path / "default" / str(i)).findings == []
+
+
+@pytest.mark.parametrize("at", ["_close", "_save_at_end", "_detach"])
+@pytest.mark.parametrize("done", [True, False])
+def test_a_close_that_was_interrupted_leaves_the_folder_free(tmp_path, monkeypatch, at, done):
+    """The exception of a signal handler, in front of a call in close() or behind it. The next
+    close() does the rest."""
+    log = journal.open(tmp_path, "a", stamps=True, deduplicate=True)
+    log.append(journal.stamp(7, 1) + b"x")
+    call = getattr(log, at)
+
+    def interrupted():
+        if done:
+            call()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(log, at, interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        log.close()
+    monkeypatch.undo()
+    assert log.close() == 1
+    with journal.open(tmp_path, "a", stamps=True, deduplicate=True) as again:
+        again.append(journal.stamp(7, 1) + b"x")
+        assert (again.next, again.duplicates) == (1, 1)
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_an_interrupted_open_leaves_the_folder_free(tmp_path, monkeypatch, done):
+    release = exclusive.TopicLock.release
+
+    def interrupted(lock):
+        if done:
+            release(lock)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exclusive.TopicLock, "release", interrupted)
+    with contextlib.suppress(KeyboardInterrupt):
+        journal.open(tmp_path, "a")
+    monkeypatch.undo()
+    with journal.open(tmp_path, "a") as log:
+        log.append(b"x")
+    assert journal.rename(tmp_path, topic="default", to="other") == 1

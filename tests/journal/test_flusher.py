@@ -12,7 +12,8 @@ from journal_case import contents, segment_files
 from mqcore.testing.native.journal_disk import Disk
 
 from mqcore import journal
-from mqcore.journal import syncers
+from mqcore.base.waits import start
+from mqcore.journal import flusher, syncers
 from mqcore.journal.errors import JournalFull
 
 LIMIT = 20.0
@@ -319,3 +320,38 @@ def test_an_interval_of_minutes_is_one(tmp_path):
         assert [what for what, _ in disk.happened()].count("sync") == 1
         writer.commit()
         assert writer.durable == 2
+
+
+class Stubborn(list):
+    """A signal handler's exception comes in the middle of remove()."""
+
+    def remove(self, one):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("where", ["start", "stop", "bell"])
+def test_an_interrupt_leaves_one_thread_that_goes_on(tmp_path, monkeypatch, where):
+    """Two would share the bell, and the end of one would be waited for in vain; without any, no
+    message would be written."""
+    def fail(*thread):
+        if thread:
+            start(*thread)
+        raise KeyboardInterrupt
+
+    if where == "start":
+        monkeypatch.setattr(flusher, "start", fail)
+    log = None
+    with pytest.raises(KeyboardInterrupt):
+        log = journal.open(tmp_path / "a", "a")
+        if where == "stop":
+            monkeypatch.setattr(flusher.FLUSHER, "_runs", Stubborn(flusher.FLUSHER._runs))
+        else:
+            monkeypatch.setattr(flusher, "ring", fail)
+        log.close()
+    monkeypatch.undo()
+    for name in "bcd":
+        with journal.open(tmp_path / name, "a", fsync_interval=0.001) as log:
+            log.append(b"x")
+            until(lambda log=log: log.durable == 1)
+            until(lambda: len(flushers()) == 1)
+    until(lambda: not flushers())

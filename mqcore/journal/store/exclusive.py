@@ -95,6 +95,11 @@ class TopicLock:
             os.close(fd)
             _renaming.discard(self._alone)
 
+    def __del__(self) -> None:      # after the exception of a signal handler
+        self.let_go()
+
+    fd = -1
+
 
 def _unavailable(home: Path, shared: bool) -> JournalError:
     if shared:
@@ -186,6 +191,11 @@ class Lock:
         if folder >= 0 and not self._given:
             os.close(folder)
 
+    def __del__(self) -> None:      # after the exception of a signal handler
+        self._close()
+
+    file = folder = -1
+
 
 def missing(folder: Path) -> JournalNotFound:
     return JournalNotFound(f"{folder} is not there: it was deleted, or its topic renamed",
@@ -250,6 +260,11 @@ class CompactionLock:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+    def __del__(self) -> None:      # after the exception of a signal handler
+        self.let_go()
+
+    fd = -1
 
 
 def _halves(folder: Path) -> list[Path]:

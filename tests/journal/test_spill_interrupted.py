@@ -1,0 +1,141 @@
+"""A spill whose stop() an exception interrupts, one whose thread does not start, and
+tasks beside one that has always room."""
+
+import asyncio
+import threading
+
+import pytest
+import trio
+from waiting import until
+
+import mqcore as mq
+from mqcore import journal
+from mqcore.api import running
+from mqcore.journal import spilling
+
+LIMIT = 60
+HWM = 10
+
+
+@pytest.fixture
+def push(ctx):
+    with mq.Push(context=ctx, bind="tcp://127.0.0.1:0", send_hwm=HWM) as push:
+        yield push
+
+
+@pytest.fixture
+def pull(ctx, push):
+    with mq.Pull(context=ctx, recv_hwm=HWM, recv_timeout=LIMIT) as pull:
+        yield pull
+
+
+def test_a_stop_that_was_interrupted_repeats_nothing(tmp_path, push, pull, monkeypatch):
+    """The exception comes where a signal handler's may: on the main thread."""
+    monkeypatch.setattr(spilling, "SAVE", 10 * LIMIT)
+    out = journal.spill(push, tmp_path)
+    for n in range(1000):
+        out.send(b"%d" % n)
+    pull.connect(push.endpoints[0].url)
+    got = [int(pull.recv()) for _ in range(100)]
+    save, interrupts = out._reader.commit_offset, []
+
+    def interrupted(*args):
+        if threading.current_thread() is threading.main_thread() and not interrupts:
+            interrupts.append(True)
+            raise KeyboardInterrupt
+        save(*args)
+
+    monkeypatch.setattr(out._reader, "commit_offset", interrupted, raising=False)
+    try:
+        out.stop()
+    except KeyboardInterrupt:
+        out.stop()
+    sent = out.stats().forwarded
+    with journal.spill(push, tmp_path) as again:
+        got += [int(pull.recv()) for _ in range(900)]
+        again.wait_empty(LIMIT)
+        assert again.stats().forwarded == 1000 - sent
+    assert got == list(range(1000))
+
+
+def test_stop_waits_for_the_thread_also_after_an_interrupted_join(tmp_path, push, monkeypatch):
+    """CPython 3.11 takes a thread for ended when an exception interrupts its join()."""
+    out = journal.spill(push, tmp_path)
+    seen, over = threading.Event(), threading.Event()
+
+    def give(messages):
+        seen.set()
+        out._stopping.wait(LIMIT)
+        over.wait(0.2)          # the thread is busy for a while
+        over.set()
+        return 0
+
+    monkeypatch.setattr(out, "_give", give)
+    out.send(b"x")
+    out.send(b"y")
+    assert seen.wait(LIMIT)
+    thread = out._thread
+    monkeypatch.setattr(thread, "join", lambda: None)
+    out.stop()
+    assert over.is_set() and out.error is None
+    monkeypatch.undo()
+    thread.join()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), KeyboardInterrupt()])
+def test_a_thread_that_does_not_start_leaves_the_folder_free(tmp_path, push, monkeypatch, error):
+    def fail(thread):
+        raise error
+
+    monkeypatch.setattr(running, "start", fail)
+    with pytest.raises(type(error)) as caught:
+        journal.spill(push, tmp_path)
+    monkeypatch.undo()
+    with journal.spill(push, tmp_path) as out:
+        out.send(b"x")
+    assert caught.value is error        # which keeps what was half made
+
+
+@pytest.mark.parametrize("library", ["asyncio", "trio"])
+def test_other_tasks_have_their_turn_while_there_is_room(tmp_path, push, library):
+    async def main():
+        ran = []
+
+        async def other():
+            ran.append(True)
+
+        async def send():
+            for _ in range(100_000):
+                await out.asend(b"x")
+                if ran:
+                    return
+
+        if library == "trio":
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(send)
+                await trio.lowlevel.checkpoint()
+                nursery.start_soon(other)
+        else:
+            task = asyncio.ensure_future(other())
+            await send()
+            assert ran
+            await task
+        assert ran
+
+    with journal.spill(push, tmp_path) as out:
+        trio.run(main) if library == "trio" else asyncio.run(main())
+        assert out.stats().waiting < 100_000
+
+
+def test_a_cancelled_task_sends_nothing_more(tmp_path, push):
+    async def main():
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await out.asend(b"x")
+        assert scope.cancelled_caught
+
+    with journal.spill(push, tmp_path) as out:
+        trio.run(main)
+        assert out.stats().waiting == 0
+        out.send(b"y")
+        until(lambda: out.stats().waiting == 1)
