@@ -171,6 +171,15 @@ cdef inline int64_t source_gap(Source* s, uint64_t number) noexcept nogil:
     return gap
 
 
+cdef inline void source_cut(Source* s, size_t n) noexcept nogil:
+    """Bytes that are not needed any more."""
+    if n:
+        memmove(s.kept.at, s.kept.at + n, s.kept.n - n)
+    s.kept.n -= n
+    if s.kept.n == 0 and s.kept.cap > KEEP:
+        bytes_fini(&s.kept)
+
+
 cdef inline int source_next(Source* s, Reader* r, int64_t* lost, int64_t* malformed) noexcept nogil:
     """What is whole, into `ready`. MQ_OK; MQ_NOMEM. LOST: *lost messages are; call again."""
     cdef size_t at = 0
@@ -218,11 +227,7 @@ cdef inline int source_next(Source* s, Reader* r, int64_t* lost, int64_t* malfor
             break
         s.next += gap == 0
         at += whole
-    if at:
-        memmove(s.kept.at, s.kept.at + at, s.kept.n - at)
-        s.kept.n -= at
-        if s.kept.n == 0 and s.kept.cap > KEEP:
-            bytes_fini(&s.kept)
+    source_cut(s, at)
     return rc
 
 
