@@ -12,7 +12,7 @@ from crash_states.running import Count, Unsound, check
 from crash_states.scenarios import SCENARIOS
 from crash_states.states import Disk, choices, tree_of
 
-MANY = 6000             # states of a scenario in the slow run, if its seeds have as many
+MANY = 3600             # states of a scenario in the slow run, if its seeds have as many
 MOST = {"writer": 25_000}
 SEEDS = 12
 

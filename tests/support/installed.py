@@ -64,8 +64,9 @@ def make_image(site: Path, edit: dict[str, tuple[str, str]] | None = None) -> Pa
 
 
 def compilers(base: Path) -> dict[str, str]:
-    """Variables with which what is built below `base` is compiled through ccache, if it is there
-    and nobody has chosen a compiler: another run's folder has another name, and the same sources."""
+    """Variables with which what is built below `base` is compiled through ccache. None without
+    ccache, or if the environment names a compiler. The next run has the same sources in another
+    folder, so paths count from `base`."""
     words = {name: sysconfig.get_config_var(name) for name in ("CC", "CXX")}
     if not shutil.which("ccache") or any(name in os.environ or not word or "ccache" in word
                                          for name, word in words.items()):
