@@ -244,7 +244,7 @@ def test_a_pattern_of_somebody_else_compiles_and_registers(clean, tmp_path):
     # setuptools, Cython and pip are lent; mqcore's declarations are those of the installed wheel
     run(clean, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation",
         project, cwd=project,
-        env={"PYTHONPATH": SITE, "CFLAGS": QUICK, **compilers(tmp_path.parent)})
+        env={"PYTHONPATH": SITE, **QUICK, **compilers(tmp_path.parent)})
     program = """
 import json
 from importlib.metadata import entry_points

@@ -29,7 +29,8 @@ from sources import FOLDERS, ROOT, test_only
 PATIENCE = 300.0  # seconds; a plug-in may have to be compiled, on a busy machine
 LITTER = shutil.ignore_patterns("build", "dist", "__pycache__", "*.egg-info", "*.so", "*.cpp")
 SHIPPED = {".py", ".pyi", ".pyx", ".pxd", ".h", ".hpp", ".in", ".so"}  # and py.typed
-QUICK = "-O0 -g0"  # for compiling: what is built here is tried, not measured
+# for compiling: what is built here is tried, not measured; setuptools has flags of its own for C++
+QUICK = {"CFLAGS": "-O0 -g0", "CXXFLAGS": "-O0 -g0"}
 
 
 def is_shipped(path: Path) -> bool:
@@ -92,7 +93,7 @@ class Installed:
         kept = {name: value for name, value in os.environ.items()
                 if not name.startswith(("PYTHON", "PYTEST", "MQCORE_"))}
         return {**kept, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1",
-                "CFLAGS": QUICK, "COLUMNS": "200", **compilers(self.folder), **more}
+                "COLUMNS": "200", **QUICK, **compilers(self.folder), **more}
 
     def add(self, *projects: Path) -> list[Path]:
         """Install plug-ins, each a folder with a pyproject.toml; the folders they went to."""
