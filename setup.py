@@ -210,7 +210,10 @@ def cache_folder() -> str | None:
 
 
 def translated():
-    """The extensions as C++."""
+    """The extensions as C++; as they are for a command that only names their sources. Such commands
+    are most of what pip and build run, and Cython looks at all sources for each."""
+    if sys.argv[1:2] in (["egg_info"], ["dist_info"], ["sdist"]):
+        return list(extensions())
     layout = link_layout()
     return translate_all(
         list(extensions()),

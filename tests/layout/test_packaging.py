@@ -19,6 +19,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from installed import QUICK, compilers
 from one_wheel import shared_dist
 from sources import (
     FOLDERS,
@@ -242,7 +243,8 @@ def test_a_pattern_of_somebody_else_compiles_and_registers(clean, tmp_path):
     shutil.copytree(ROOT / "tests" / "data" / "sample_plugin", project)
     # setuptools, Cython and pip are lent; mqcore's declarations are those of the installed wheel
     run(clean, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation",
-        project, cwd=project, env={"PYTHONPATH": SITE})
+        project, cwd=project,
+        env={"PYTHONPATH": SITE, **QUICK, **compilers(tmp_path.parent)})
     program = """
 import json
 from importlib.metadata import entry_points

@@ -11,12 +11,14 @@ session, into a folder of its own, so that a program sees just those that it nam
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import tomllib
 from collections.abc import Iterable
@@ -27,7 +29,8 @@ from sources import FOLDERS, ROOT, test_only
 PATIENCE = 300.0  # seconds; a plug-in may have to be compiled, on a busy machine
 LITTER = shutil.ignore_patterns("build", "dist", "__pycache__", "*.egg-info", "*.so", "*.cpp")
 SHIPPED = {".py", ".pyi", ".pyx", ".pxd", ".h", ".hpp", ".in", ".so"}  # and py.typed
-QUICK = "-O0 -g0"  # for compiling: what is built here is tried, not measured
+# for compiling: what is built here is tried, not measured; setuptools has flags of its own for C++
+QUICK = {"CFLAGS": "-O0 -g0", "CXXFLAGS": "-O0 -g0"}
 
 
 def is_shipped(path: Path) -> bool:
@@ -57,7 +60,20 @@ def make_image(site: Path, edit: dict[str, tuple[str, str]] | None = None) -> Pa
     (info / "entry_points.txt").write_text("".join(
         f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in points.items())
         for group, points in groups.items()))
+    assert compileall.compile_dir(site, quiet=1)    # once, as pip does, and not in each program
     return site
+
+
+def compilers(base: Path) -> dict[str, str]:
+    """Variables with which what is built below `base` is compiled through ccache. None without
+    ccache, or if the environment names a compiler. The next run has the same sources in another
+    folder, so paths count from `base`."""
+    words = {name: sysconfig.get_config_var(name) for name in ("CC", "CXX")}
+    if not shutil.which("ccache") or any(name in os.environ or not word or "ccache" in word
+                                         for name, word in words.items()):
+        return {}
+    return {**{name: f"ccache {word}" for name, word in words.items()},
+            "CCACHE_BASEDIR": str(base), "CCACHE_NOHASHDIR": "1"}
 
 
 class Installed:
@@ -77,7 +93,7 @@ class Installed:
         kept = {name: value for name, value in os.environ.items()
                 if not name.startswith(("PYTHON", "PYTEST", "MQCORE_"))}
         return {**kept, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1",
-                "CFLAGS": QUICK, "COLUMNS": "200", **more}
+                "COLUMNS": "200", **QUICK, **compilers(self.folder), **more}
 
     def add(self, *projects: Path) -> list[Path]:
         """Install plug-ins, each a folder with a pyproject.toml; the folders they went to."""

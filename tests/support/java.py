@@ -25,12 +25,15 @@ LIMIT = 150.0       # seconds for the archive, which takes 20 of two idle cores
 
 
 def flags(cache):
-    """For JAVA_TOOL_OPTIONS. cache: the folder of archives, or None to do without."""
+    """For JAVA_TOOL_OPTIONS. cache: the folder of archives, or None to do without. A Java that is
+    killed leaves its temporary files, so they go into the folder of the run: Java itself does not
+    look at TMPDIR."""
+    options = f"{QUICK} -Djava.io.tmpdir={tempfile.gettempdir()}"
     archive = cache and archived(cache)
     if not archive:
-        return QUICK
+        return options
     # a warning would be on standard output, which spark-class reads
-    return f"{QUICK} -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:disable"
+    return f"{options} -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:disable"
 
 
 def home(folder):
@@ -75,7 +78,8 @@ def _make(archive):
         program = subprocess.Popen(
             [sys.executable, "-W", "ignore", __file__, folder], start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env={**os.environ, "ARCHIVE": f"{QUICK} -XX:ArchiveClassesAtExit={made}",
+            env={**os.environ, "ARCHIVE": f"{QUICK} -XX:ArchiveClassesAtExit={made} "
+                            f"-Djava.io.tmpdir={folder}",
                  "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])})
         try:
             program.wait(LIMIT)

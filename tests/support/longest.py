@@ -5,18 +5,21 @@ nothing, or run each benchmark. A single slow test has the mark itself.
 
 A parallel run gives each worker a whole file at a time. If a long file begins last, the other
 workers have nothing to do while it runs. `tools/steady.py --runs 1 --spinners 0` prints the seconds
-of each file; what takes more than some ten of them belongs into a table, the longest first. No
-two of Spark's stand side by side: each starts many processes, and a Python that is slow to start is
-an error to Spark.
+of each file; what takes more than some ten of them belongs into a table, the longest first. Spark's
+are never side by side: each starts many processes, and a Python that is slow to start is an error
+to Spark.
 """
 
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
-# Each of their tests is by itself, and the slow ones, which take minutes, begin first.
+# One worker has all of these, one after the other: nothing takes longer, so they begin first.
+CHAIN = TESTS / "spark"
+# Each of their tests is by itself, and the slow ones, which take minutes, begin next.
 SINGLY = (
     "journal/test_crash_states.py",
     "system/accounting/test_topologies.py",
+    "unit/suite/test_environment.py",
 )
 SLOW = (
     "layout/test_packaging.py",
@@ -96,6 +99,8 @@ _SINGLY = {TESTS / name for name in SINGLY}
 def rank(item):
     """The key by which the tests are sorted. It is equal for all tests of a file, which stay in
     order, but for the slow ones of SINGLY."""
+    if item.path.parent == CHAIN:
+        return -2
     if item.path in _SINGLY and slow(item):
         return -1
     return _RANKS.get(item.path, len(_RANKS))

@@ -53,8 +53,11 @@ class Recording:
 
 def record(names, seed, kills, folder):
     """Recordings of these scenarios. kills: at how many points each of them is killed, by the seed;
-    None: in front of each operation. folder: an empty one in memory."""
-    library = shared_library(HERE / "record.c", folder / "record.so")
+    None: in front of each operation. folder: an empty one in memory; the library is compiled
+    beside it, once."""
+    library = str(folder.parent / "record.so")
+    if not os.path.exists(library):
+        shared_library(HERE / "record.c", library)
     log = folder / "log"
     inside = folder / "inside"
     inside.mkdir()

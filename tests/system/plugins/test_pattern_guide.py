@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from installed import QUICK, compilers
 from sources import ROOT
 
 pytestmark = [pytest.mark.packaging, pytest.mark.timeout(300)]
@@ -14,7 +15,8 @@ BLOCK = re.compile(r"`([\w.]+)`[^`]*?```(\w+)\n(.*?)```", re.S)
 
 def run(*command, cwd, **env):
     answer = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True,
-                            stdin=subprocess.DEVNULL, cwd=cwd, env={**os.environ, **env})
+                            stdin=subprocess.DEVNULL, cwd=cwd,
+                            env={**os.environ, **QUICK, **compilers(cwd.parent), **env})
     assert answer.returncode == 0, answer.stdout[-4000:] + answer.stderr[-4000:]
 
 

@@ -50,8 +50,10 @@ WAYS = {        # name: variables, what the child does first, the words in front
 
 
 def run_part(words, variables, first):
+    """In two workers: each that starts takes seconds, and all of them inherit the environment."""
     done = subprocess.run(
-        [*words, sys.executable, ROOT / "tools" / "suite.py", "-p", "no:cacheprovider", *PART],
+        [*words, sys.executable, ROOT / "tools" / "suite.py", "-n", "2", "-p", "no:cacheprovider",
+         *PART],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         env={**os.environ, **variables}, preexec_fn=first, close_fds=False)
     assert done.returncode == 0, done.stdout[-10_000:]
