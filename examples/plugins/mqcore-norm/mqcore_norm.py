@@ -69,7 +69,7 @@ class Norm(MessageTransport):
          "find the rate by what subscribers report, up to norm_rate, fair to TCP"),
         ("norm_window", "size", 4 << 20,
          "bytes that a publisher keeps for repairs, and a subscriber keeps for each source",
-         (1 << 20, 1 << 30)),
+         (1 << 20, 256 << 20)),
         ("norm_mtu", "int", 1400, "bytes of a packet, with its IP header", (256, 9000)),
         ("norm_parity", "int", 0,
          "packets sent with each 48 so that as many losses need no request", (0, process.PARITY)),
@@ -169,7 +169,8 @@ def await_start(sock: NormSocket, where: str) -> None:
     if reply[:1] == process.FAILED:
         reason = reply[1:].decode(errors="replace")
         raise BindError(f"{where}: {reason}", errno=errno.EIO,
-                        hint="`ip link` shows whether the interface is up")
+                        hint="`ip link` shows whether the interface is up; a large norm_window "
+                             "takes several times as much memory")
     raise BindError(f"{where}: the process for libnorm says nothing", errno=errno.ETIMEDOUT)
 
 

@@ -57,6 +57,7 @@ cdef struct Norm:
     bint offered              # a packet that the kernel has refused for now
     uint64_t sent             # bytes of pieces that have left
     uint64_t flushed          # of these, those that all known receivers have
+    bint replaced             # libnorm's process: a beat tells receivers and it how far we are
     int64_t beat_at           # ns: the next beat; 0: none
     int64_t beat_pause
     # receiving
@@ -179,8 +180,9 @@ cdef int norm_beat(Norm* p) noexcept nogil:
     cdef int rc
     if p.beat_at == 0 or p.offered or writer_busy(&p.writer) or p.writer.n > FRONT:
         return MQ_OK
-    if now >= p.beat_at:
-        if p.sent == p.flushed:           # else close() would wait for it
+    if now >= p.beat_at or p.replaced:
+        if p.sent == p.flushed or p.replaced:     # else close() would wait for it
+            p.replaced = False
             writer_beat(&p.writer)
             rc = norm_send_packet(p)
             if rc == MQ_GONE:
@@ -274,6 +276,7 @@ cdef int norm_fetch(Norm* p) noexcept nogil:
     if p.packet[0] == c"A" and size == 9:
         p.flushed = min(big_endian(p.packet + 1, 8), p.sent)
     elif p.packet[0] == c"R":             # the streams of the process before it have ended
+        p.replaced = p.sends and p.sent > 0
         for i in range(p.n_sources):
             p.kept -= source_kept(p.sources[i])
             source_leave(p.sources[i])

@@ -37,21 +37,24 @@ OPEN, FAILED, PIECE, BEGIN, FLUSHED, AGAIN = b"O", b"F", b"P", b"B", b"A", b"R"
 PACKET = 32 << 10       # bytes of a packet at most
 FRONT = 9               # of it before the piece, when it comes here
 TURN = 64               # packets until the other side has its turn
-PATIENCE = 5.0          # seconds until a receiver that does not answer counts as one that has left
+PATIENCE = 5.0          # seconds until a receiver that does not answer counts as one that has left,
+LONGEST = 60.0          # without the time that sending takes; and for what an application that has
+                        # ended leaves
 NEVER = float("inf")
 QUIET = 0.02            # seconds without anything to send, after which receivers are asked
 GRTT, GRTT_MOST = 0.01, 1.0     # seconds that packets take, until libnorm has measured it; at most
 BLOCK, PARITY = 48, 16  # packets of a block, and for its repair
 HEADERS = 60            # bytes of IP, UDP and NORM in front of a packet's data
 SOURCES = 256           # that have a buffer each; with more, all of them begin anew
-MEMORY = 512 << 20      # bytes, beside the windows
+MEMORY = 1 << 30        # bytes of addresses, beside four windows of a sender
+RECEIVING = 6 << 30     # the same of a receiver: libnorm takes three windows of each source
 SIGN, STUCK = 1.0, 15   # seconds between two signs of libnorm's life; until it counts as stuck
 SOON, LATE = 0.05, 2.0  # seconds until the next process, when they end again and again
 LIBRARIES = "libnorm.so.1", "libnorm.so"
 NODE_NONE, NODE_ANY = 0, 0xffffffff
-(QUEUE_VACANCY, FLUSH_COMPLETED, WATERMARK_COMPLETED, SENDER_NEW, SENDER_PURGED, OBJECT_NEW,
+(QUEUE_VACANCY, QUEUE_EMPTY, FLUSH_COMPLETED, WATERMARK_COMPLETED, SENDER_NEW, SENDER_PURGED, OBJECT_NEW,
  OBJECT_UPDATED, OBJECT_COMPLETED, OBJECT_ABORTED, RECEIVER_NEW, USER_TIMEOUT) = (
-    1, 3, 4, 10, 15, 17, 19, 20, 21, 26, 28)
+    1, 2, 3, 4, 10, 15, 17, 19, 20, 21, 26, 28)
 ACK_FAILURE, ACK_SUCCESS = 1, 3
 ACTIVE, PASSIVE, TRACK_RECEIVERS, SYNC_CURRENT = 2, 1, 1, 0
 STREAM = 3
@@ -73,6 +76,7 @@ CALLS = {
     "NormSetRxPortReuse": (None, HANDLE, BOOL, TEXT, TEXT, SHORT),
     "NormSetMulticastInterface": (BOOL, HANDLE, TEXT), "NormSetTTL": (BOOL, HANDLE, BYTE),
     "NormSetMulticastLoopback": (BOOL, HANDLE, BOOL), "NormSetTxRate": (None, HANDLE, REAL),
+    "NormGetTxRate": (REAL, HANDLE),
     "NormSetTxRateBounds": (None, HANDLE, REAL, REAL),
     "NormSetCongestionControl": (None, HANDLE, BOOL, BOOL),
     "NormSetGrttEstimate": (None, HANDLE, REAL), "NormSetGrttMax": (None, HANDLE, REAL),
@@ -139,6 +143,8 @@ class Endpoint:
         self.event = Event()
         self.poller = select.poll()
         self.poller.register(self.fd, select.POLLIN)
+        self.space = select.poll()
+        self.space.register(sock, select.POLLOUT)
         self.begin()
         signal.alarm(STUCK)         # ends this process, unless it is set again
         norm.NormSetUserTimer(self.session, SIGN)
@@ -164,7 +170,7 @@ class Endpoint:
                 self.sock.send(packet, socket.MSG_NOSIGNAL)
                 return
             except BlockingIOError:
-                select.select([], [self.sock], [], SIGN)
+                self.space.poll(SIGN * 1000)
                 signal.alarm(STUCK)
             except OSError:
                 raise Gone from None
@@ -196,6 +202,7 @@ class Sender(Endpoint):
         self.written = 0                # bytes of the stream
         self.asked = None               # (given, written) when receivers were asked
         self.at_rest = False            # how they were
+        self.sends_until = 0.0          # when libnorm has last sent something
         self.quiet_at = NEVER           # when to ask, unless more comes
         self.late_at = NEVER            # when not to wait for answers any more
         self.end_at = NEVER             # when to end, also if receivers lack something
@@ -207,7 +214,7 @@ class Sender(Endpoint):
     def run(self):
         while not self.ended or self.acked < self.written and time.monotonic() < self.end_at:
             full = self.at < self.size
-            if not self.ended:
+            if self.end_at == NEVER:
                 self.poller.modify(self.sock, 0 if full else select.POLLIN)
             due = min(self.quiet_at, self.late_at, self.end_at)
             ready = self.wait(None if due == NEVER else due - time.monotonic())
@@ -218,7 +225,7 @@ class Sender(Endpoint):
             if (full or not self.ended) and self.move():
                 self.quiet_at = time.monotonic() + QUIET
             if self.asked is not None and time.monotonic() >= self.late_at:
-                self.answered(lacking=True)
+                self.late()
             if time.monotonic() >= self.quiet_at and self.at == self.size:
                 self.quiet_at = NEVER
                 self.ask(at_rest=True)
@@ -227,11 +234,13 @@ class Sender(Endpoint):
     def end(self):
         """The application has closed its end, or was killed: what it has sent still goes out."""
         if self.end_at == NEVER:
-            self.end_at = time.monotonic() + PATIENCE
+            self.end_at = time.monotonic() + LONGEST
             self.poller.unregister(self.sock)
 
     def listen(self):
         for kind, _ in self.events():
+            if kind in (QUEUE_VACANCY, QUEUE_EMPTY):
+                self.sends_until = time.monotonic()
             if self.asked is None:
                 continue
             if kind == RECEIVER_NEW:        # it was not asked
@@ -240,6 +249,15 @@ class Sender(Endpoint):
                 status = self.norm.NormGetAckingStatus(self.session, NODE_ANY)
                 if status in (ACK_FAILURE, ACK_SUCCESS):
                     self.answered(lacking=status == ACK_FAILURE)
+
+    def late(self):
+        """Receivers do not answer. While libnorm still sends, more slowly than it said, it is not
+        they who are late."""
+        now, left = time.monotonic(), self.written - self.acked
+        if self.sends_until > now - PATIENCE:
+            self.late_at = now + PATIENCE
+        else:
+            self.answered(lacking=left > 0)
 
     def answered(self, lacking):
         if lacking:
@@ -289,6 +307,7 @@ class Sender(Endpoint):
             self.joined = True
         elif not self.joined:       # the rest of what the last process had begun with
             self.at, self.whole = self.size, self.given
+            self.quiet_at = time.monotonic() + QUIET
         return True
 
     def write(self):
@@ -317,8 +336,13 @@ class Sender(Endpoint):
             norm.NormRemoveAckingNode(self.session, NODE_NONE)
         norm.NormStreamFlush(self.stream, False, ACTIVE if at_rest else PASSIVE)
         self.asked, self.at_rest = (self.whole, self.written), at_rest
-        self.late_at = time.monotonic() + PATIENCE
+        self.late_at = time.monotonic() + self.patience()
         norm.NormSetWatermark(self.session, self.stream, True)
+
+    def patience(self):
+        """Seconds in which what was written can leave, twice, and its receivers answer."""
+        rate = max(self.norm.NormGetTxRate(self.session), 1.0)
+        return PATIENCE + 2 * 8 * (self.written - self.acked) / rate
 
 
 class Receiver(Endpoint):
@@ -359,6 +383,7 @@ class Receiver(Endpoint):
                 norm.NormObjectCancel(stream)
                 return
             node = norm.NormNodeGetId(norm.NormObjectGetSender(stream))
+            self.joined.discard(stream)
             self.nodes[stream] = struct.pack("!I", node)
         elif kind == OBJECT_UPDATED and stream in self.nodes:
             self.ready[stream] = True
@@ -384,7 +409,7 @@ class Receiver(Endpoint):
                 if head == BEGIN:
                     self.joined.discard(stream)
                 return True
-            self.put(head + self.nodes[stream] + self.piece.raw[:size.value])
+            self.put(head + self.nodes[stream] + ctypes.string_at(self.piece, size.value))
             head = PIECE
         return False
 
@@ -392,25 +417,33 @@ class Receiver(Endpoint):
 def work(sock, settings):
     """In a process of its own: its exit status."""
     where = Sender if settings["sends"] else Receiver
-    limit = MEMORY + (2 if settings["sends"] else 16) * settings["window"]
+    limit = MEMORY + 4 * settings["window"] if settings["sends"] else RECEIVING
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     try:
         endpoint = where(sock, settings, library())
         endpoint.put(AGAIN if settings["again"] else OPEN)
+        os.write(settings["opened"], b"1")
         endpoint.run()
     except Failed as error:
-        with contextlib.suppress(OSError):
-            sock.send(FAILED + str(error).encode())
+        fail(sock, str(error))
         return 3
     except Gone:
         return 0
     return 1
 
 
+def fail(sock, text):
+    with contextlib.suppress(OSError):
+        sock.send(FAILED + text.encode())
+
+
 def supervise(sock, settings):
     """One process after the other, as long as the application wants it."""
     pause = SOON
+    opened, settings["opened"] = os.pipe2(os.O_NONBLOCK)
+    application = select.poll()
+    application.register(sock, select.POLLHUP)
     while True:
         began = time.monotonic()
         child = os.fork()
@@ -420,12 +453,27 @@ def supervise(sock, settings):
                 status = work(sock, settings)
             finally:
                 os._exit(status)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if status in (0, 3):
+        status = ended(child)
+        if status in (0, 3) or application.poll(0):
             return
+        if not settings["again"]:
+            try:
+                os.read(opened, 1)
+            except BlockingIOError:
+                fail(sock, f"libnorm ended its process when it began (exit status {status})")
+                return
         settings["again"] = True
         pause = SOON if time.monotonic() - began > 10 * LATE else min(2 * pause, LATE)
         time.sleep(pause)
+
+
+def ended(child):
+    """The exit status, or the signal below 0. One that is stopped is not waited for."""
+    status = os.waitpid(child, os.WUNTRACED)[1]
+    if os.WIFSTOPPED(status):
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+    return os.waitstatus_to_exitcode(status)
 
 
 def main():
@@ -438,6 +486,9 @@ def main():
     os.chdir("/")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)       # it ends with what the application still sends
+    for number in (signal.SIGCHLD, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)       # whatever the application does with them
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     with open(os.devnull, "r+b") as nowhere:        # and keeps no terminal or pipe open
         for fd in (0, 1, 2):
             os.dup2(nowhere.fileno(), fd)
