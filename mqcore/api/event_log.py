@@ -24,8 +24,9 @@ from mqcore.control.events import Closed, Event
 from mqcore.errors import SocketClosed, UsageError
 
 BACKLOG = 1000      # events that wait for the thread; further ones are counted
-KEYS = 1024         # pairs of socket and kind that have a rate of their own
-PAUSE = 1.0         # seconds after which a silent pair reports what was suppressed
+KEYS = 16 << 10     # pairs of socket and kind that have a rate of their own
+OTHERS = -1, ""
+PAUSE = 1.0         # seconds after which what was suppressed is reported
 #: the level of an event's kind; others are DEBUG
 LEVELS = {
     "PatternFailed": logging.ERROR,
@@ -38,27 +39,38 @@ Key = tuple[int, str]
 
 
 class Limit:
-    """At most `rate` records a second for each key, and how many it has suppressed since."""
+    """At most `rate` records a second for each key, and how many it has suppressed since. Keys
+    above KEYS share one allowance."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
+        self._most = max(1.0, rate)
         self._clock = clock
-        self._keys: dict[Key, list[float]] = {}     # [records left, when, suppressed]
+        self._keys: dict[Key, list[float]] = {}     # [records left, when]
+        self._look_at = 0.0
         self.suppressed: dict[Key, int] = {}
 
     def admit(self, key: Key) -> bool:
         now = self._clock()
-        most = max(1.0, self._rate)
-        if len(self._keys) >= KEYS and key not in self._keys:
-            self._keys.clear()
-        state = self._keys.setdefault(key, [most, now])
-        state[0] = min(most, state[0] + (now - state[1]) * self._rate)
+        if key not in self._keys and len(self._keys) >= KEYS:
+            self._forget(now)
+        state = self._keys.setdefault(key if len(self._keys) < KEYS or key in self._keys
+                                      else OTHERS, [self._most, now])
+        state[0] = min(self._most, state[0] + (now - state[1]) * self._rate)
         state[1] = now
         if state[0] < 1.0:
             self.suppressed[key] = self.suppressed.get(key, 0) + 1
             return False
         state[0] -= 1.0
         return True
+
+    def _forget(self, now: float) -> None:
+        """Keys that may have all their records again, once a second."""
+        if now >= self._look_at:
+            self._look_at = now + PAUSE
+            for key, (left, at) in list(self._keys.items()):
+                if left + (now - at) * self._rate >= self._most:
+                    del self._keys[key]
 
 
 class EventLog:
@@ -117,9 +129,11 @@ class EventLog:
     # -- the thread --------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        due: float | None = None        # when to report
         while True:
             owes = bool(self._limit.suppressed) or self._lost > self._told
-            woken = self._wake.wait(PAUSE if owes else None)
+            due = None if not owes else due or time.monotonic() + PAUSE
+            self._wake.wait(None if due is None else max(0.0, due - time.monotonic()))
             self._wake.clear()
             ending = self._ending       # close() sets it before the flag, so no end is missed
             while self._queue:
@@ -129,8 +143,9 @@ class EventLog:
                     self._hub.unobserve(self._observed)
                     ending = True       # the last event of this socket
                 del event               # it keeps its socket
-            if not woken or ending:
+            if ending or due is not None and time.monotonic() >= due:
                 self._report()
+                due = None
             if ending and not self._queue:
                 return
 

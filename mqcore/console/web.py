@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mqcore.base.native import threading
 from mqcore.base.waits import start
@@ -24,9 +25,9 @@ FILES = {"/": ("index.html", "text/html; charset=utf-8"),
          "/icon.svg": ("icon.svg", "image/svg+xml"),
          **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8")
             for name in ("console", "map", "socket", "table", "zws")}}
-CONNECTIONS = 64        # at once; further ones get 503
+CONNECTIONS = 64        # at once; further ones get 503, and above twice as many nothing
 HEADER = 16 << 10       # bytes of a request's header
-IDLE = 5                # seconds until an idle connection is closed
+IDLE = 5                # seconds until a connection without a whole request is closed
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -87,13 +88,41 @@ class Site:
         return 200, *found
 
 
+class Connection(H11Protocol):
+    """uvicorn's, which ends a connection only once it has answered a request."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+        if len(self.connections) > 2 * CONNECTIONS:
+            transport.abort()
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(IDLE, self._look)
+
+    def _look(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            self._wait()
+
+    def on_response_complete(self) -> None:
+        self._late.cancel()
+        self._wait()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._late.cancel()
+        super().connection_lost(exc)
+
+
 class Server:
     """uvicorn in a thread of its own, on a socket that is bound already."""
 
     def __init__(self, sock: system.socket, site: Site, **tls: Any) -> None:
         self._sock = sock
         self._server = uvicorn.Server(uvicorn.Config(
-            site, loop="asyncio", http="h11", ws="none", lifespan="off", interface="asgi3",
+            site, loop="asyncio", http=Connection, ws="none", lifespan="off", interface="asgi3",
             log_config=None, access_log=False, server_header=False, proxy_headers=False,
             limit_concurrency=CONNECTIONS, h11_max_incomplete_event_size=HEADER,
             timeout_keep_alive=IDLE, timeout_graceful_shutdown=1, **tls))

@@ -45,6 +45,7 @@ from mqcore.monitor.components import components
 from mqcore.monitor.shots import Budget, Shots, explanation
 from mqcore.monitor.throttle import Throttle
 from mqcore.security import Null
+from mqcore.spi.url import parse
 from mqcore.trace.recent import RING
 
 CLIENTS = 16        # connections to each socket
@@ -153,7 +154,7 @@ class Agent:
         for sock, where in ((answers, url), (published, place.events_url(url))):
             bound = sock.bind(where)
             if local and not bound.url.startswith(("ipc://@", "shm://@")):
-                os.chmod(bound.url.partition("://")[2], 0o600)
+                os.chmod(parse(bound.url).address, 0o600)
         return answers, published
 
     def _start(self) -> None:

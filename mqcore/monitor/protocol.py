@@ -8,7 +8,7 @@ not know, so that a later version may add some.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -149,12 +149,16 @@ class PeerFacts(Counters):
     rtt: float | None = None
 
 
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Bucket = Annotated[int, msgspec.Meta(ge=0, le=311)]
+
+
 class LatencyFacts(Struct):
     """A histogram of durations. `sum` in ns; `counts`: the number of messages in each bucket that
     is not empty, by the bucket's number. PROTOCOL.md says where the buckets end."""
 
-    sum: int = 0
-    counts: dict[int, int] = {}
+    sum: Count = 0
+    counts: dict[Bucket, Count] = {}
 
 
 class SocketFacts(Struct):

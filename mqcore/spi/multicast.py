@@ -19,7 +19,7 @@ from mqcore.spi.inet import Place, SockAddr, interface_index, look_up, parse
 class Interface(NamedTuple):
     family: int
     sockaddr: SockAddr  # one of its addresses
-    index: int
+    number: int
 
 
 def parse_group(address: str) -> tuple[str, Place]:

@@ -111,7 +111,7 @@ class Norm(MessageTransport):
         if reason:
             raise BindError(f"{where}: {reason}", errno=errno.ENOSYS)
         found, place, group = open_group(where, address)
-        interface = socket.if_indextoname(found.index)
+        interface = socket.if_indextoname(found.number)
         sends = options["pattern.name"] in SENDERS
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock = NormSocket(fileno=ours.detach())

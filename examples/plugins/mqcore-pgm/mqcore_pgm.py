@@ -140,7 +140,7 @@ class Pgm(MessageTransport):
         sock = PgmSocket(fileno=fd)
         sock.setblocking(False)
         sock.engine = made
-        sock.where = f"{self.scheme}://{socket.if_indextoname(found.index)};{host_port(group)}"
+        sock.where = f"{self.scheme}://{socket.if_indextoname(found.number)};{host_port(group)}"
         return sock
 
     def _settings(self, place: Place, at: Interface, group: SockAddr, options: Options) -> dict:
@@ -148,7 +148,7 @@ class Pgm(MessageTransport):
         return {
             "sends": options["pattern.name"] in SENDERS, "udp": self._udp, "family": at.family,
             "port": place.port, "group": pack(at.family, group),
-            "address": pack(at.family, at.sockaddr), "index": at.index,
+            "address": pack(at.family, at.sockaddr), "index": at.number,
             "scope": at.sockaddr[3] if len(at.sockaddr) > 3 else 0, "id": os.urandom(6),
             "rate": options["pgm_rate"] * KBIT, "mtu": mtu,
             "packets": options["pgm_window"] // mtu, "retries": options["pgm_retries"],

@@ -1,5 +1,6 @@
 """The console without a browser: what it serves, to whom, and what it refuses."""
 
+import contextlib
 import json
 import signal
 import socket
@@ -8,7 +9,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
 
 import pytest
 from certificates import Authority
@@ -23,6 +23,7 @@ from mqcore.console.control import WATCHES, shown
 from mqcore.console.requests import PAGE_ROWS
 from mqcore.console.serving import PAGES, check_host
 from mqcore.console.stores import query
+from mqcore.console.web import CONNECTIONS
 
 LIMIT = 60
 COPY = ("mqcore/console/page/zws.js", "examples/browser/zws.js")
@@ -33,7 +34,7 @@ def live(console):
     return console._rep.endpoints[0].url
 
 
-@contextmanager
+@contextlib.contextmanager
 def asking(console):
     """A page without a browser: ask(op, ...) gives the answer."""
     with mq.Context(monitor=False) as context, mq.Req(
@@ -131,6 +132,20 @@ def test_pages_beyond_the_limit_are_turned_away():
         until(lambda: console.counts["turned_away"], LIMIT)
         pages[0].close()
         assert json.loads(late.request(b'{"op":"totals"}', timeout=LIMIT))["op"] == "totals"
+
+
+def test_connections_that_ask_for_nothing_do_not_shut_the_page():
+    with Console() as console, contextlib.ExitStack() as stack:
+        host, port = console.url.partition("://")[2].partition("/")[0].split(":")
+        for number in range(3 * CONNECTIONS):
+            sock = stack.enter_context(socket.create_connection((host, int(port)), LIMIT))
+            with contextlib.suppress(ConnectionError):      # it may be one too many
+                sock.sendall(b"GET / HT" if number % 2 else b"")
+
+        def answered():
+            with contextlib.suppress(ConnectionError):
+                return get(console.url)[0] == 200
+        until(answered, LIMIT)
 
 
 def test_over_tls(tmp_path):

@@ -1,6 +1,7 @@
 """The monitor under attack: strangers, crowds, nonsense, readers that do not read, and its end in
 the middle of everything."""
 
+import json
 import os
 import threading
 
@@ -335,6 +336,16 @@ def test_an_agent_that_answers_twice_hides_no_other():
             assert client.malformed >= 1
         thread.join()
         assert shot.context.id == context._monitor.id
+
+
+@pytest.mark.parametrize("sum_,bucket,count", [(1, 312, 1), (1, 10 ** 9, 1), (1, -1, 1), (1, 1, -1),
+                                               (-1, 1, 1)])
+def test_histograms_that_nobody_measured_are_malformed(sum_, bucket, count):
+    facts = {"number": 1, "pattern": "pull",
+             "latencies": {"sent": {"sum": sum_, "counts": {str(bucket): count}}}}
+    with pytest.raises(protocol.Malformed):
+        protocol.decode_answer(json.dumps(
+            {"op": "snapshot", "v": 1, "at": 1.0, "clock": 1.0, "sockets": [facts]}).encode())
 
 
 def test_a_thousand_sockets_with_ten_thousand_peers():

@@ -9,6 +9,7 @@ import threading
 import pytest
 from doc_examples import FORK
 from programs import environment
+from waiting import until
 
 import mqcore as mq
 from mqcore.api import event_log
@@ -142,9 +143,32 @@ def test_the_limit():
     assert [limit.admit((1, "a")) for _ in range(2)] == [True, False]
     now[0] += 1000
     assert [limit.admit((1, "a")) for _ in range(3)] == [True, True, False]
-    for number in range(event_log.KEYS * 2):
-        limit.admit((number, "c"))
-    assert len(limit._keys) <= event_log.KEYS
+
+
+def test_the_limit_holds_for_more_keys_than_it_knows(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(event_log, "KEYS", 100)
+    limit = Limit(2.0, lambda: now[0])
+    keys = [(number, "a") for number in range(1000)]
+    assert sum(limit.admit(key) for _ in range(5) for key in keys) == 2 * 100 + 2
+    assert len(limit._keys) <= 101
+    now[0] += 1000          # all of them may be forgotten
+    assert sum(limit.admit(key) for _ in range(5) for key in keys) == 2 * 100 + 2
+
+
+def test_what_was_suppressed_is_reported_while_other_events_come(ctx, logger):
+    with mq.log_events(ctx, logger, rate=1):
+        quiet, busy = mq.Pull(context=ctx), mq.Pull(context=ctx)
+        for _ in range(50):
+            quiet.bind("inproc://x").close()
+
+        def reported():
+            busy.bind("inproc://y").close()
+            return any(one.mq_socket == quiet._links.number and one.mq_suppressed
+                       for one in logger.records.records)
+        until(reported, 60)
+        quiet.close()
+        busy.close()
 
 
 def test_a_logger_that_hangs_holds_up_nothing(ctx, monkeypatch):

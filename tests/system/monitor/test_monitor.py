@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+from urllib.parse import quote
 
 import pytest
 from monitored import child, end
@@ -136,3 +137,12 @@ def test_bytes_of_no_protocol_do_no_harm():
 def test_an_exposed_address_is_refused():
     with pytest.raises(mq.UsageError, match="every machine"):
         mq.Context(monitor="tcp://*:0")
+
+
+@pytest.mark.parametrize("name", ["my shop", "50%", "a#b"])
+def test_a_path_with_any_characters(folder, name):
+    path = folder.parent / f"{name}.sock"
+    url = f"ipc://{quote(str(path))}"
+    with mq.Context(monitor=url) as context:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert [shot.context.id for shot in monitor.look(url)] == [context._monitor.id]

@@ -33,7 +33,7 @@ def test_interfaces_by_name_address_and_network():
     group = ("239.192.1.1", 5555)
     found = {find_interface(front, socket.AF_INET, group)
              for front in ("lo", "127.0.0.1", "127.0.0.0/8")}
-    assert {(at.sockaddr[0], at.index) for at in found} == {
+    assert {(at.sockaddr[0], at.number) for at in found} == {
         ("127.0.0.1", socket.if_nametoindex("lo"))}
 
 
