@@ -23,7 +23,7 @@ from mqcore.errors import Forked
 from mqcore.journal.errors import JournalClosed, JournalLocked
 from mqcore.journal.store import exclusive
 
-LIMIT = 20.0
+LIMIT = 100.0
 ROUNDS = int(os.environ.get("MQCORE_ROUNDS", "20"))
 
 
