@@ -52,10 +52,11 @@ class Limit:
 
     def admit(self, key: Key) -> bool:
         now = self._clock()
+        own = key
         if key not in self._keys and len(self._keys) >= KEYS:
             self._forget(now)
-        state = self._keys.setdefault(key if len(self._keys) < KEYS or key in self._keys
-                                      else OTHERS, [self._most, now])
+            own = key if len(self._keys) < KEYS else OTHERS
+        state = self._keys.setdefault(own, [self._most, now])
         state[0] = min(self._most, state[0] + (now - state[1]) * self._rate)
         state[1] = now
         if state[0] < 1.0:

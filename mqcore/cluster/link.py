@@ -214,8 +214,7 @@ class Link:
 
     def give_up(self) -> None:
         """What waits will not be sent any more: count it."""
-        for _ in range(len(self.unsent) + self.session.give_up()):
-            self.links.drop("unsent")
+        self.links.drop("unsent", len(self.unsent) + self.session.give_up())
         self.unsent.clear()
         self.unsent_bytes = 0
         if self.answers:

@@ -64,8 +64,9 @@ class Links(Pings):
             raise
         self.events = self.socket.events(backlog=BACKLOG)
 
-    def drop(self, reason: str) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+    def drop(self, reason: str, count: int = 1) -> None:
+        if count:
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def of(self, member: Member) -> list[Link]:
         """The member's links, those included over which something is still taken."""
@@ -394,8 +395,7 @@ class Links(Pings):
             return
         self.broke_off += link.owes
         if not link.left:
-            for _ in range(link.session.window.forget()):
-                self.drop("unconfirmed")
+            self.drop("unconfirmed", link.session.window.forget())
         self.unused(link, reason)
         link.member = None
         self.node.unlinked(link, member, reason)
@@ -452,7 +452,6 @@ class Links(Pings):
         """Messages that the socket has taken and will not write."""
         return self.unwritten if self.socket.closed else \
             sum(self.socket.stats().total.dropped_out.values())
-
 
 
 def described(error: BaseException) -> str:

@@ -1,4 +1,5 @@
-"""interface;group:port, for transports over multicast.
+"""What transports over multicast share: addresses of the form interface;group:port, and that no
+connection exists, so that all sources of a group are one peer.
 
 The interface is a name (eth0), an address of this machine, or a network in which it has one
 (10.9.0.0/24). Without one, the routing table decides. udp:// knows its own, narrower form.
@@ -9,11 +10,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import ipaddress
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from mqcore.base.native import socket
 from mqcore.errors import AddressError, AddressNotAvailable
 from mqcore.spi.inet import Place, SockAddr, interface_index, look_up, parse
+from mqcore.spi.transport import Listening, MessageTransport, Options
+
+PATTERNS = ("pub", "xpub", "sub", "xsub")
+SENDERS = ("pub", "xpub")
 
 
 class Interface(NamedTuple):
@@ -93,3 +98,46 @@ def _in_network(family: int, text: str) -> Interface:
                 if of == family and own in network:
                     return Interface(family, sockaddr, index)
     raise OSError(errno.ENODEV, f"no interface has an address in {network}")
+
+
+class MulticastTransport(MessageTransport):
+    """For PUB, XPUB, SUB and XSUB. bind() and connect() do the same. A transport adds `scheme`,
+    `doc`, options, the gap "raw", open(), and:"""
+
+    capabilities = frozenset({"multipart", "large", "ordered", "many", "rebind", "limit",
+                              "processes", "network"})
+    gaps: ClassVar[dict[str, str]] = {
+        "duplex": "publishers send, subscribers receive",
+        "reliable": "what no repair brings in time is lost, counted and reported (events.Lost)",
+        "backpressure": "a publisher sends at its rate, whatever its subscribers read",
+        "connection": "there is no connection: all sources of a group are one peer",
+        "reconnect": "there is no connection",
+        "refused": "nothing listens to a group",
+        "busy": "any number of programs may use a group and port",
+        "handshake": "sources do not say what pattern they are",
+    }
+    accepts = False
+    patterns: ClassVar[dict[str, tuple[str, ...]]] = {"connect": PATTERNS, "bind": PATTERNS}
+    options = (
+        ("multicast_hops", "int", 1, "routers that a multicast datagram may pass, plus 1; 0: it "
+                                     "stays on this machine"),
+        ("multicast_loop", "bool", True, "this machine also receives its own multicast"),
+    )
+
+    def open_socket(self, address: str, options: Options) -> socket.socket:
+        """In the thread that calls bind() or connect(). The socket's attribute `where` is its URL.
+        BindError."""
+        raise NotImplementedError
+
+    def check(self, address: str, role: str) -> None:
+        parse_group(address)
+
+    def listen(self, address: str, options: Options) -> Listening:
+        return Listening((self.open_socket(address, options),), address)
+
+    def adopt(self, address: str, options: Options) -> socket.socket:
+        return self.open_socket(address, options)
+
+    def names(self, sock: socket.socket) -> tuple[str, str]:
+        where = getattr(sock, "where", "")
+        return where, where

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import mqcore as mq
 from mqcore import journal
 from mqcore.journal.store import recovery
 
@@ -43,6 +44,13 @@ def copy(tmp_path):
         shutil.copytree(where, made[-1], ignore=shutil.ignore_patterns(".*"))     # half written
         return made[-1]
     return make
+
+
+@pytest.fixture
+def push(ctx):
+    """For a spill: it takes ten messages."""
+    with mq.Push(context=ctx, bind="tcp://127.0.0.1:0", send_hwm=10) as push:
+        yield push
 
 
 @pytest.fixture

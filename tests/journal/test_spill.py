@@ -21,12 +21,6 @@ HWM = 10
 
 
 @pytest.fixture
-def push(ctx):
-    with mq.Push(context=ctx, bind="tcp://127.0.0.1:0", send_hwm=HWM) as push:
-        yield push
-
-
-@pytest.fixture
 def pull(ctx, push):
     """pull() -> one that is connected to push and takes little at a time."""
     made = []

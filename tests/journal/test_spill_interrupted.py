@@ -18,12 +18,6 @@ HWM = 10
 
 
 @pytest.fixture
-def push(ctx):
-    with mq.Push(context=ctx, bind="tcp://127.0.0.1:0", send_hwm=HWM) as push:
-        yield push
-
-
-@pytest.fixture
 def pull(ctx, push):
     with mq.Pull(context=ctx, recv_hwm=HWM, recv_timeout=LIMIT) as pull:
         yield pull

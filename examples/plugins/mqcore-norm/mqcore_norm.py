@@ -23,11 +23,9 @@ from mqcore_norm_engine import new_engine
 from mqcore import BindError
 from mqcore.spi.inet import host_port
 from mqcore.spi.message_engine import NativeEngine
-from mqcore.spi.multicast import open_group, parse_group
-from mqcore.spi.transport import Listening, MessageTransport, Options
+from mqcore.spi.multicast import SENDERS, MulticastTransport, open_group
+from mqcore.spi.transport import Options
 
-PATTERNS = ("pub", "xpub", "sub", "xsub")
-SENDERS = ("pub", "xpub")
 RECV_BUFFER = 4 << 20  # bytes: a receiver that pauses for a moment shall not need repairs
 QUEUE = 1 << 20  # bytes between this process and libnorm's
 PATIENCE = 30.0  # seconds until that process must have begun
@@ -41,28 +39,12 @@ class NormSocket(socket.socket):
     where = ""
 
 
-class Norm(MessageTransport):
+class Norm(MulticastTransport):
     scheme = "norm"
     doc = "reliable multicast with error correction and congestion control (NORM)"
-    capabilities = frozenset({"multipart", "large", "ordered", "many", "rebind", "limit",
-                              "processes", "network"})
-    gaps = {
-        "duplex": "publishers send, subscribers receive",
-        "reliable": "what no repair brings in time is lost, counted and reported (events.Lost)",
-        "backpressure": "a publisher sends at its rate, whatever its subscribers read",
-        "connection": "there is no connection: all sources of a group are one peer",
-        "reconnect": "there is no connection",
-        "refused": "nothing listens to a group",
-        "busy": "any number of programs may use a group and port",
-        "handshake": "sources do not say what pattern they are",
-        "raw": "libnorm owns the descriptors, in another process",
-    }
-    accepts = False
-    patterns = {"connect": PATTERNS, "bind": PATTERNS}
+    gaps = {**MulticastTransport.gaps, "raw": "libnorm owns the descriptors, in another process"}
     options = (
-        ("multicast_hops", "int", 1, "routers that a multicast datagram may pass, plus 1; 0: it "
-                                     "stays on this machine"),
-        ("multicast_loop", "bool", True, "this machine also receives its own multicast"),
+        *MulticastTransport.options,
         ("norm_rate", "int", 100_000, "kbit/s that a publisher sends at most, repairs included",
          (1, 16_000_000)),
         ("norm_congestion", "bool", False,
@@ -85,27 +67,14 @@ class Norm(MessageTransport):
             return f"libnorm cannot be used ({error}); {INSTALL}"
         return ""
 
-    def check(self, address: str, role: str) -> None:
-        parse_group(address)
-
-    def listen(self, address: str, options: Options) -> Listening:
-        return Listening((self._open(address, options),), address)
-
-    def adopt(self, address: str, options: Options) -> socket.socket:
-        return self._open(address, options)
-
     def open(self, sock: socket.socket, role: str,
              options: Options) -> Generator[str, None, NativeEngine]:
         return new_engine(sock.sends)
         yield ""  # no peer will ever connect
 
-    def names(self, sock: socket.socket) -> tuple[str, str]:
-        where = getattr(sock, "where", "")
-        return where, where
-
     # -- opening -----------------------------------------------------------------------------------
 
-    def _open(self, address: str, options: Options) -> NormSocket:
+    def open_socket(self, address: str, options: Options) -> NormSocket:
         where = f"cannot open norm://{address}"
         reason = self.unavailable()
         if reason:

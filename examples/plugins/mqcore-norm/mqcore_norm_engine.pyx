@@ -16,23 +16,20 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from mqcore.base.bytes cimport Bytes
 from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport (
     MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_data, msg_init_copy, msg_size, vec_clear, vec_fini,
     vec_push,
 )
 from mqcore.base.slab cimport pool_free, pool_new
-from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_GONE, MQ_NOMEM, MQ_OK, MQ_PROTOCOL, MQ_UNSUPPORTED,
-)
+from mqcore.base.status cimport MQ_AGAIN, MQ_GONE, MQ_NOMEM, MQ_OK, MQ_UNSUPPORTED
 from mqcore.spi.message_engine cimport (
     ENGINE_UNRELIABLE, MESSAGE_ENGINE_ABI, MessageEngine, MessageEngineOps, native_engine,
 )
 from mqcore_norm_frames cimport (
-    HEAD, LOST, Reader, Source, Writer, big_endian, put_big_endian, reader_fini, source_feed,
-    source_fini, source_kept, source_leave, source_next, writer_beat, writer_busy, writer_fill,
-    writer_fini, writer_begin,
+    LOST, Reader, Source, Writer, big_endian, put_big_endian, reader_fini, source_feed, source_fini,
+    source_kept, source_leave, source_next, writer_beat, writer_begin, writer_busy, writer_fill,
+    writer_fini,
 )
 
 cdef extern from "<sys/socket.h>" nogil:

@@ -37,9 +37,10 @@ OPEN, FAILED, PIECE, BEGIN, FLUSHED, AGAIN = b"O", b"F", b"P", b"B", b"A", b"R"
 PACKET = 32 << 10       # bytes of a packet at most
 FRONT = 9               # of it before the piece, when it comes here
 TURN = 64               # packets until the other side has its turn
-PATIENCE = 5.0          # seconds until a receiver that does not answer counts as one that has left,
-LONGEST = 60.0          # without the time that sending takes; and for what an application that has
-                        # ended leaves
+# seconds until a receiver that does not answer counts as one that has left; the time that sending
+# takes is not among them
+PATIENCE = 5.0
+LONGEST = 60.0          # seconds for what an application that has ended leaves
 NEVER = float("inf")
 QUIET = 0.02            # seconds without anything to send, after which receivers are asked
 GRTT, GRTT_MOST = 0.01, 1.0     # seconds that packets take, until libnorm has measured it; at most
@@ -96,7 +97,6 @@ CALLS = {
     "NormStreamRead": (BOOL, HANDLE, HANDLE, ctypes.POINTER(UINT)),
     "NormObjectGetType": (INT, HANDLE), "NormObjectGetSender": (HANDLE, HANDLE),
     "NormNodeGetId": (UINT, HANDLE), "NormObjectCancel": (None, HANDLE),
-    "NormObjectRetain": (None, HANDLE), "NormObjectRelease": (None, HANDLE),
 }
 
 
@@ -253,11 +253,11 @@ class Sender(Endpoint):
     def late(self):
         """Receivers do not answer. While libnorm still sends, more slowly than it said, it is not
         they who are late."""
-        now, left = time.monotonic(), self.written - self.acked
+        now = time.monotonic()
         if self.sends_until > now - PATIENCE:
             self.late_at = now + PATIENCE
         else:
-            self.answered(lacking=left > 0)
+            self.answered(lacking=True)
 
     def answered(self, lacking):
         if lacking:

@@ -23,12 +23,10 @@ import mqcore_pgm_filter
 from mqcore import BindError
 from mqcore.spi.inet import Place, SockAddr, host_port
 from mqcore.spi.message_engine import NativeEngine
-from mqcore.spi.multicast import Interface, open_group, parse_group
-from mqcore.spi.transport import Listening, MessageTransport, Options
+from mqcore.spi.multicast import SENDERS, Interface, MulticastTransport, open_group
+from mqcore.spi.transport import Options
 
 PROTOCOL = 113  # IPPROTO_PGM
-PATTERNS = ("pub", "xpub", "sub", "xsub")
-SENDERS = ("pub", "xpub")
 RECV_BUFFER = 4 << 20  # bytes: a receiver that pauses for a moment shall not need repairs
 KBIT = 1000 // 8
 INSTALL = "install libpgm 5.3: apt-get install libpgm-5.3-0"
@@ -53,26 +51,10 @@ def pack(family: int, sockaddr: SockAddr) -> bytes:
 # -- the transport ---------------------------------------------------------------------------------
 
 
-class Pgm(MessageTransport):
-    capabilities = frozenset({"multipart", "large", "ordered", "many", "rebind", "limit",
-                              "processes", "network"})
-    gaps = {
-        "duplex": "publishers send, subscribers receive",
-        "reliable": "what no repair brings in time is lost, counted and reported (events.Lost)",
-        "backpressure": "a publisher sends at its rate, whatever its subscribers read",
-        "connection": "there is no connection: all sources of a group are one peer",
-        "reconnect": "there is no connection",
-        "refused": "nothing listens to a group",
-        "busy": "any number of programs may use a group and port",
-        "handshake": "sources do not say what pattern they are",
-        "raw": "libpgm owns the descriptors",
-    }
-    accepts = False
-    patterns = {"connect": PATTERNS, "bind": PATTERNS}
+class Pgm(MulticastTransport):
+    gaps = {**MulticastTransport.gaps, "raw": "libpgm owns the descriptors"}
     options = (
-        ("multicast_hops", "int", 1, "routers that a multicast datagram may pass, plus 1; 0: it "
-                                     "stays on this machine"),
-        ("multicast_loop", "bool", True, "this machine also receives its own multicast"),
+        *MulticastTransport.options,
         ("pgm_rate", "int", 100_000, "kbit/s that a publisher sends at most, repairs included",
          (1, 16_000_000)),
         ("pgm_window", "size", 16 << 20,
@@ -104,28 +86,15 @@ class Pgm(MessageTransport):
                    "CAP_NET_RAW"
         return ""
 
-    def check(self, address: str, role: str) -> None:
-        parse_group(address)
-
-    def listen(self, address: str, options: Options) -> Listening:
-        return Listening((self._open(address, options),), address)
-
-    def adopt(self, address: str, options: Options) -> socket.socket:
-        return self._open(address, options)
-
     def open(self, sock: socket.socket, role: str,
              options: Options) -> Generator[str, None, NativeEngine]:
         made, sock.engine = sock.engine, None
         return made
         yield ""  # no peer will ever connect
 
-    def names(self, sock: socket.socket) -> tuple[str, str]:
-        where = getattr(sock, "where", "")
-        return where, where
-
     # -- opening -----------------------------------------------------------------------------------
 
-    def _open(self, address: str, options: Options) -> PgmSocket:
+    def open_socket(self, address: str, options: Options) -> PgmSocket:
         where = f"cannot open {self.scheme}://{address}"
         reason = self.unavailable()
         if reason:
