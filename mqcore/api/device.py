@@ -22,6 +22,7 @@ from typing import Any
 from mqcore.api import hooks as of_hooks
 from mqcore.api.hooks import HookStats
 from mqcore.api.running import Running, socket_name
+from mqcore.base.described import described
 from mqcore.base.native import threading
 from mqcore.base.waits import Released
 from mqcore.binding.core import SocketCore
@@ -83,7 +84,7 @@ class Device(Running):
         hook = self._core.run()
         if hook is not None:
             why = hook.reason()
-            text = f"{type(why).__name__}: {why}" if isinstance(why, BaseException) else why
+            text = described(why) if isinstance(why, BaseException) else why
             raise HookError(f"the hook {hook.name!r} of a device failed"
                             + (f" ({text})" if text else "") + ", and the device has stopped",
                             hook=hook.name) from (why if isinstance(why, BaseException) else None)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from mqcore.base.described import described
 from mqcore.binding.core import SocketCore
 from mqcore.devices.hooks import CompiledHook, HookCore, SampleHook, SocketTap
 from mqcore.devices.python_hooks import CallableHook
@@ -145,7 +146,7 @@ class Hook:
 
     def _stats(self, core: HookCore) -> HookStats:
         why = core.reason()
-        text = f"{type(why).__name__}: {why}" if isinstance(why, BaseException) else why or ""
+        text = described(why) if isinstance(why, BaseException) else why or ""
         return HookStats(self.name, self.kind, *core.counters(), text)
 
 
@@ -170,7 +171,7 @@ def _imported(place: str) -> Any:
     try:
         return load(place)
     except Exception as error:      # whatever a foreign module does at import
-        raise UsageError(f"the hook {place!r} cannot be imported: {type(error).__name__}: {error}",
+        raise UsageError(f"the hook {place!r} cannot be imported: {described(error)}",
                          hint="check the name, and that Python finds the module") from error
 
 

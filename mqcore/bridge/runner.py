@@ -26,6 +26,7 @@ from typing import Any
 from mqcore.api import monitoring
 from mqcore.api.context import Context
 from mqcore.base.components import COMPONENTS, State, numbers
+from mqcore.base.described import described
 from mqcore.bridge import plugins
 from mqcore.bridge.connection import FIRST, LONGEST, Connection
 from mqcore.bridge.errors import BridgeLost, BridgeRefused
@@ -295,7 +296,7 @@ class Runner:
 
     async def _bury(self, message: Message, error: BaseException) -> None:
         """Until the dead-letter target has it."""
-        why = f"{type(error).__name__}: {error}"
+        why = described(error)
         if self._discard:
             _log.warning("discarded a message of %s: %s", self.source.side.explain(), why)
             self.counts.discarded += 1

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from mqcore.base.described import described
 from mqcore.cluster.relay_frames import (
     CHUNK,
     MalformedPacket,
@@ -98,7 +99,7 @@ class Pipe:
             if isinstance(result, Error):
                 return result.text
             if isinstance(result, Exception):
-                return f"{type(result).__name__}: {result}"
+                return described(result)
         return ""
 
     async def _up(self, tunnel: Any) -> None:

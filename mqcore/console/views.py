@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from mqcore.base.described import described
 from mqcore.base.native import threading
 from mqcore.console import requests
 from mqcore.console.control import Control
@@ -66,7 +67,7 @@ class Views:
             self.counts["failed"] += 1
             if self.counts["failed"] <= 10:
                 _log.exception("a request of a page failed")
-            return requests.encode(requests.failure("failed", f"{type(error).__name__}: {error}"))
+            return requests.encode(requests.failure("failed", described(error)))
         return requests.encode({"op": type(asked).__struct_config__.tag, **found})
 
     def _answer(self, asked: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mqcore.base.described import described
 from mqcore.control.connection import Connection
 from mqcore.security import AuthHandler, AuthRequest, AuthResult, authenticate
 
@@ -64,7 +65,7 @@ def _decided(links: Tables, slot: int, conn: Connection, result: AuthResult | No
     """Runs on the control thread."""
     if error is not None:
         _log.error("allow= failed for a peer at %s", conn.remote, exc_info=error)
-        result = AuthResult(500, f"allow() failed: {type(error).__name__}: {error}")
+        result = AuthResult(500, f"allow() failed: {described(error)}")
     elif not isinstance(result, AuthResult | None):
         _log.error("allow= returned a %s for a peer at %s, not an AuthResult",
                    type(result).__name__, conn.remote)

@@ -16,6 +16,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mqcore.base.described import described
 from mqcore.base.native import socket
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop, Timer
@@ -343,4 +344,4 @@ class Connector:
             return RemoteRefused(f"nobody listens at {url} ({error.strerror})")
         if isinstance(error, OSError):
             return PeerError(f"cannot connect to {url}: {error.strerror or error}")
-        return PeerError(f"connecting to {url} failed: {type(error).__name__}: {error}")
+        return PeerError(f"connecting to {url} failed: {described(error)}")

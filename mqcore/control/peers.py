@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mqcore.base.described import described
 from mqcore.base.native import socket as pysocket
 from mqcore.control import authentication, events, inproc
 from mqcore.control.connection import Connection, codec_of, owner_of
@@ -152,7 +153,7 @@ class Peers(Tables):
             shaken(self, conn)
             return
         known = isinstance(error, (Refused, OSError, Error))
-        self.shake_failed(conn, str(error) if known else f"{type(error).__name__}: {error}",
+        self.shake_failed(conn, str(error) if known else described(error),
                            fatal, told=True)
 
     def _stop_upgrades(self, endpoint: Endpoint | None = None) -> None:

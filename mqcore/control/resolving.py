@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mqcore import options as table
+from mqcore.base.described import described
 from mqcore.base.native import socket
 from mqcore.control import events
 from mqcore.control.endpoint import TRANSITIONS, Endpoint
@@ -274,7 +275,7 @@ class Follower:
                              hint="is the name right, and does the name server answer?")
         if isinstance(error, OSError):
             return PeerError(f"cannot resolve {url}: {error.strerror or error}")
-        return PeerError(f"resolving {url} failed: {type(error).__name__}: {error}")
+        return PeerError(f"resolving {url} failed: {described(error)}")
 
 
 # -- at a socket -----------------------------------------------------------------------------------

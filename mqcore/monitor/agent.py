@@ -101,7 +101,7 @@ class Agent:
 
     def __init__(self, context: Context, settings: Publish) -> None:
         self.id = secrets.token_hex(8)
-        self.name = settings.name
+        self.name = collect.clean(settings.name)
         self.counts = dict.fromkeys(
             ("requests", "refused", "malformed", "busy", "unsent", "snapshots", "events",
              "events_lost", "failed"), 0)

@@ -43,10 +43,10 @@ ROWS = (
      "bridge", counted(BRIDGE_EVENTS), ("event",)),
     ("bridge.held.messages", "gauge", "{message}",
      "Messages that a bridge has received and not settled.", "bridge", one("held"), ()),
-    ("bridge.connected", "gauge", "1", "Whether a bridge is connected to each side.", "bridge",
+    ("bridge.connected", "gauge", "{connection}", "Connections of the bridge to each side.", "bridge",
      connected, ("side",)),
     ("device.messages", "counter", "{message}", "Messages that a device has passed on.", "device",
      counted(("forth", "back")), ("direction",)),
-    ("component.failing", "gauge", "1", "1 if a component has an error, else 0.", "", failing,
-     ("component",)),
+    ("component.failing", "gauge", "{component}", "Components of this name that have an error.",
+     "", failing, ("component",)),
 )

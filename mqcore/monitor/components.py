@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mqcore.base.components import COMPONENTS, State
+from mqcore.base.described import described
 from mqcore.monitor.collect import LONGEST, clean, process_facts
 from mqcore.monitor.protocol import (
     MOST_COMPONENTS,
@@ -32,7 +33,7 @@ def states_of(one: object) -> list[State]:
         except RuntimeError:        # a dictionary changed
             continue
         except Exception as error:
-            return [State(type(one).__name__, "", "unknown", f"{type(error).__name__}: {error}")]
+            return [State(type(one).__name__, "", "unknown", described(error))]
     return [State(type(one).__name__, "", "busy")]
 
 

@@ -33,6 +33,7 @@ CONTEXT_LABELS = ("program", "pid", "context", "name")
 COMPONENT_LABELS = ("program", "pid", "which")
 Labels = tuple[str, ...]
 Values = Iterable[tuple[Labels, Any]]
+Totals = dict[tuple[str, Labels], float]     # by metric and labels
 UNITS = {"By": "_bytes", "s": "_seconds"}
 
 
@@ -126,10 +127,12 @@ METRICS = (
 
 
 class Seen(NamedTuple):
-    """One look, for all metrics."""
+    """One look, for all metrics. `ended`: what components have counted that are gone, while others
+    of their name go on. With it, a counter never goes down."""
 
     shots: list[Snapshot]
     listed: list[Components]
+    ended: Totals
 
 
 class Source:
@@ -143,7 +146,8 @@ class Source:
         self._lock = threading.Lock()
         self._clock = clock
         self._until = -1.0
-        self._seen = Seen([], [])
+        self._seen = Seen([], [], {})
+        self._latest: Totals = {}
         self._client: Client | None = None
         self._own: Client | None = None
         self._contexts: list[tuple[str, Context]] = []
@@ -161,7 +165,7 @@ class Source:
     def seen(self) -> Seen:
         """The latest look. A forked child has neither the contexts nor the client: nothing."""
         if self._pid != os.getpid():
-            return Seen([], [])
+            return Seen([], [], {})
         with self._lock:
             if self._clock() >= self._until:
                 self._seen = self._look()
@@ -170,11 +174,25 @@ class Source:
 
     def _look(self) -> Seen:
         if self._client is not None:
-            return Seen(self._client.snapshots(peers=False, timeout=PATIENCE),
-                        self._client.components(timeout=PATIENCE))
-        return Seen([collect.snapshot(context._hub, identity, "", "", peers=False, most=0)
-                     for identity, context in self._contexts if not context.closed],
-                    [components()])
+            shots = self._client.snapshots(peers=False, timeout=PATIENCE)
+            listed = self._client.components(timeout=PATIENCE)
+        else:
+            shots = [collect.snapshot(context._hub, identity, "", "", peers=False, most=0)
+                     for identity, context in self._contexts if not context.closed]
+            listed = [components()]
+        return Seen(shots, listed, self._ended(listed))
+
+    def _ended(self, listed: list[Components]) -> Totals:
+        before, self._latest = self._latest, {}
+        ended: Totals = {}
+        for metric in METRICS:
+            if metric.component is not None and metric.kind == "counter":
+                for labels, value in of_components(metric, listed):
+                    key = metric.name, labels
+                    known = self._seen.ended.get(key, 0)
+                    ended[key] = known + max(0, before.get(key, 0) - value)
+                    self._latest[key] = value
+        return ended
 
     def close(self) -> None:
         """Close the client that None has made. Idempotent."""
@@ -185,7 +203,8 @@ class Source:
 def values(metric: Metric, seen: Seen) -> Iterator[tuple[Labels, Any]]:
     """The values of a metric, by the values of its labels."""
     if metric.component is not None:
-        yield from of_components(metric, seen.listed)
+        for labels, value in of_components(metric, seen.listed):
+            yield labels, value + seen.ended.get((metric.name, labels), 0)
         return
     for shot in seen.shots:
         of_context = (shot.process.program, str(shot.process.pid), shot.context.id,

@@ -15,6 +15,7 @@ import stat
 import sys
 import tempfile
 import time
+from itertools import islice
 from pathlib import Path
 
 from mqcore.base.native import socket
@@ -24,7 +25,7 @@ from mqcore.spi.url import parse
 VARIABLE = "MQCORE_MONITOR"
 SUFFIX = ".sock"
 EVENTS = "-events"      # at the end of the file that events are published at
-MOST = 4096             # files that one look into the folder reads
+MOST = 4096             # contexts that one look into the folder finds
 LOOPBACK = re.compile(r"(127(\.\d{1,3}){3}|\[::1\]|localhost)(:.*)?\Z", re.IGNORECASE)
 
 
@@ -58,7 +59,7 @@ def check_private(path: Path) -> None:
 
 
 def program() -> str:
-    """The name of this process's program, for file names and lists."""
+    """The name of this process's program, for lists."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     name = main.name.removesuffix(".__main__") if main is not None \
         else os.path.basename(sys.argv[0] if getattr(sys, "argv", None) else "") or "python"
@@ -66,8 +67,9 @@ def program() -> str:
 
 
 def new_url(identity: str) -> str:
-    """A new address in this user's folder."""
-    return f"ipc://{private_folder()}/{program()}-{os.getpid()}-{identity[:6]}{SUFFIX}"
+    """A new address in this user's folder. An address has room for 107 bytes."""
+    name = re.sub(r"[^!-~]", "_", program())
+    return f"ipc://{private_folder()}/{name}-{os.getpid()}-{identity[:6]}{SUFFIX}"
 
 
 def events_url(url: str) -> str:
@@ -87,17 +89,26 @@ def discover(where: Path | None = None) -> list[str]:
         if where is None:
             check_private(path)
         with os.scandir(path) as entries:
-            names = sorted(entry.name for entry, _ in zip(entries, range(MOST), strict=False))
+            found = (entry.name for entry in entries if entry.name.endswith(SUFFIX)
+                     and not entry.name.endswith(EVENTS + SUFFIX))
+            names = sorted(islice(found, MOST))
     except FileNotFoundError:
         return []
-    return [f"ipc://{path / name}" for name in names if name.endswith(SUFFIX)
-            and not name.endswith(EVENTS + SUFFIX) and _alive(path / name)]
+    return [f"ipc://{path / name}" for name in names if _listens(path / name)]
+
+
+def _listens(path: Path) -> bool:
+    """_alive(), which also removes the events of a process that has died."""
+    alive = _alive(path)
+    if not alive:
+        _alive(path.with_name(path.name.removesuffix(SUFFIX) + EVENTS + SUFFIX))
+    return alive
 
 
 def sweep(path: Path) -> None:
     """Remove what processes that were killed have left in the folder."""
     with contextlib.suppress(OSError), os.scandir(path) as entries:
-        for entry, _ in zip(entries, range(MOST), strict=False):
+        for entry in islice(entries, MOST):
             if entry.name.endswith(SUFFIX):
                 _alive(path / entry.name)
 

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mqcore import _unknown as unknown
+from mqcore.base.described import described
 from mqcore.errors import (
     AddressError,
     Error,
@@ -175,7 +176,7 @@ class Registry:
                           "unavailable": unavailable(plugin)}
         except Exception as cause:
             return {"refused": "", "doc": "",
-                    "unavailable": f"it cannot say what it is ({type(cause).__name__}: {cause})"}
+                    "unavailable": f"it cannot say what it is ({described(cause)})"}
         return about
 
     @contextlib.contextmanager
@@ -233,12 +234,12 @@ class Registry:
                 remedy = _rebuild(found[0].distribution)
             if passing := is_passing(cause):
                 remedy = "the process is short of descriptors or memory: see `ulimit -a`, try again"
-            return self._refuse(name, who, f"does not import ({type(cause).__name__}: {cause})",
+            return self._refuse(name, who, f"does not import ({described(cause)})",
                                 remedy, cause)._replace(passing=passing)
         try:
             return self._judge(name, who, found[0].distribution, plugin)
         except Exception as cause:  # an attribute that is computed, and fails
-            return self._refuse(name, who, f"cannot be asked ({type(cause).__name__}: {cause})",
+            return self._refuse(name, who, f"cannot be asked ({described(cause)})",
                                 f"update {found[0].distribution}", cause)
 
     def _judge(self, name: str, who: str, distribution: str, plugin: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mqcore.errors import UsageError
 from mqcore.trace.flow import current
 from mqcore.trace.recent import RING
 from mqcore.trace.traceparent import LONGEST, TraceContext, TraceMalformed, parse_state
@@ -15,6 +16,7 @@ from mqcore.trace.traceparent import LONGEST, TraceContext, TraceMalformed, pars
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
 _NAMES = (TRACEPARENT, TRACESTATE)
+LONGEST_TRACE = 700     # bytes of both headers, with their names
 
 
 def headers(context: TraceContext | None = None) -> dict[str, bytes]:
@@ -79,6 +81,9 @@ def to_text(context: TraceContext | None) -> str:
 def from_text(text: str) -> TraceContext | None:
     """The context in a text of to_text(). None for "", and for anything malformed, which is
     counted."""
+    if not isinstance(text, str):
+        raise UsageError(f"a trace is read from a text, not from {type(text).__name__}",
+                         hint="decode it first")
     if not text:
         return None
     parent, _, state = text.partition(" ")
@@ -95,6 +100,11 @@ def merged(own: dict[str, bytes], most: int) -> dict[str, bytes]:
         RING.count("left_out")
         return own
     return both
+
+
+def without(rows: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """Headers without those of a trace. A caller that goes on with them counts `left_out`."""
+    return [row for row in rows if row[0].lower() not in _NAMES]
 
 
 def joined(given: Any) -> Any:

@@ -80,7 +80,7 @@ def spans(trace_id: str = "") -> list[SpanRecord]:
 
 def stats() -> dict[str, int]:
     """Counters of this process: `recorded` spans, those `overwritten` by later ones, headers that
-    were ignored because they are `malformed`, and messages whose trace was `left_out` because they
-    have as many headers as their protocol allows."""
+    were ignored because they are `malformed`, each time that they are read, and messages whose
+    trace was `left_out` because their headers are as many or as large as is allowed."""
     with RING.lock:
         return dict(RING.counts)

@@ -17,8 +17,10 @@ from mqcore.journal.queues.book import Book
 from mqcore.journal.queues.bulk import columns
 from mqcore.journal.queues.entry import Entry
 from mqcore.journal.queues.parking import Guest, Parked, Parking
-from mqcore.journal.queues.requests import ERROR, OK, ROOM, Get, Put, Request, encode
+from mqcore.journal.queues.requests import ERROR, OK, ROOM, Get, Put, Request, encode, replace
 from mqcore.journal.server.codec import error_head
+from mqcore.trace.carry import LONGEST_TRACE, without
+from mqcore.trace.recent import RING
 
 #: (connection, encoded answer, the jobs that it delivers)
 Answer = tuple[Guest, bytes, list[Entry] | None]
@@ -153,14 +155,7 @@ class Desk:
         longest = max(map(len, request.bodies))
         if longest > limits.job_bytes:
             raise JobTooLarge(f"a job of {longest} bytes; this server takes {limits.job_bytes}")
-        if len(request.headers or b"") > limits.header_bytes:
-            raise JobTooLarge(f"{len(request.headers or b'')} bytes of headers; this server takes "
-                              f"{limits.header_bytes}", hint="QueueLimits(header_bytes=...)")
-        try:
-            requests.headers_of(request.headers)
-        except requests.Malformed as error:
-            error.number = request.number
-            raise
+        request = self._with_headers_checked(request)
         try:
             first = self._store(request, now)
         except QueueFull:
@@ -170,6 +165,24 @@ class Desk:
             self._park(guest, request, now + request.wait)
             return
         self._answer(guest, request, (first, len(request.bodies)))
+
+    def _with_headers_checked(self, request: Put) -> Put:
+        """The same request; without its trace where that makes the headers too large."""
+        size, most = len(request.headers or b""), self._limits.header_bytes
+        try:
+            if size <= most + LONGEST_TRACE:
+                rows = requests.headers_of(request.headers)
+                if size <= most:
+                    return request
+                bare = encode(without(rows))
+                if len(bare) <= most:
+                    RING.count("left_out")
+                    return replace(request, headers=bare)
+        except requests.Malformed as error:
+            error.number = request.number
+            raise
+        raise JobTooLarge(f"{size} bytes of headers; this server takes {most}",
+                          hint="QueueLimits(header_bytes=...)")
 
     def _store(self, request: Put, now: float) -> int:
         return self.book.put(

@@ -17,6 +17,7 @@ from mqcore.spi.filter_ops cimport (
     FILTER_ENDS, FILTER_GIL, FILTER_KEEP, FILTER_OPS_ABI, Filter, FilterOps,
 )
 
+from mqcore.base.described import described
 from mqcore.spi.filter import BufferSession, Refused
 
 cdef struct PyFilter:
@@ -33,7 +34,7 @@ cdef struct PyFilter:
 cdef int _failed(PyFilter* f, object error) except -1:
     """Why the stream cannot go on, as a reason."""
     text = str(error) if isinstance(error, Refused) else (
-        f"the filter failed: {type(error).__name__}: {error}")
+        f"the filter failed: {described(error)}")
     cdef bytes raw = text.encode("utf-8", "replace")
     snprintf(f.head.reason_text, sizeof(f.head.reason_text), b"%s", <char*> raw)
     f.head.reason = f.head.reason_text

@@ -10,6 +10,7 @@ from mqcore.spi.pattern cimport EV_FAILED, op_begin, op_end, op_owe
 
 import os
 
+from mqcore.base.described import described
 from mqcore.base.native import threading
 
 cdef object MAIN = threading.main_thread().ident
@@ -58,17 +59,17 @@ cdef bint report(Host* host, object error, str where, uint32_t* failing) except 
         return True
     if not failing[0]:
         failing[0] = 1
-        raw = described(error, where).encode("utf-8", "backslashreplace")
+        raw = _told(error, where).encode("utf-8", "backslashreplace")
         host.emit(host, EV_FAILED, NULL, <const uint8_t*> PyBytes_AS_STRING(raw),
                   PyBytes_GET_SIZE(raw))
     return False
 
 
-cdef str described(object error, str where):
+cdef str _told(object error, str where):
     cdef object trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    text = f"{where}() raised {type(error).__name__}: {error}"
+    text = f"{where}() raised {described(error)}"
     if trace is not None:
         text += f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
     return text

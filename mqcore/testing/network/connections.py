@@ -32,8 +32,10 @@ class Way:
     """One direction of a connection: from `source`, the network's end at the writer, to `sink`, the
     one at the reader."""
 
-    def __init__(self, link: Link, name: str, source: socket.socket, sink: socket.socket) -> None:
+    def __init__(self, link: Link, name: str, source: socket.socket, sink: socket.socket,
+                 writer: Host | None, reader: Host | None) -> None:
         self.link, self.name, self.source, self.sink = link, name, source, sink
+        self.writer, self.reader = writer, reader
         self.pieces: deque[tuple[int, bytes]] = deque()  # due when, what; END: the end
         self.ready: deque[bytes] = deque()  # due, and not yet taken by the reader
         self.bytes = 0  # under way or due
@@ -43,8 +45,10 @@ class Way:
         self.ended = False
 
     def collect(self) -> int:
-        """Take what the library wrote. How many pieces."""
+        """Take what the library wrote, unless its host is paused. How many pieces."""
         found = 0
+        if self.writer is not None and self.writer.paused:
+            return found
         while self.reading and self.bytes < WINDOW:
             try:
                 data = self.source.recv(PIECE)
@@ -74,8 +78,10 @@ class Way:
         self.flush()
 
     def flush(self) -> int:
-        """Hand over what is due. How many bytes the reader took."""
+        """Hand over what is due, unless the reader's host is paused. How many bytes it took."""
         taken = 0
+        if self.reader is not None and self.reader.paused:
+            return taken
         while self.ready and not self.link.over:
             data = self.ready[0]
             try:
@@ -150,8 +156,8 @@ class Link:
             self.reset("")
             return
         self.connected = True
-        there = Way(self, f"{self.name} there", self._left, self._right)
-        back = Way(self, f"{self.name} back", self._right, self._left)
+        there = Way(self, f"{self.name} there", self._left, self._right, self.client, self.server)
+        back = Way(self, f"{self.name} back", self._right, self._left, self.server, self.client)
         self.ways = (there, back)
 
     def _abandoned(self) -> bool:

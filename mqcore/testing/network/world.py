@@ -50,13 +50,18 @@ class Host:
 
     def __init__(self, net: Network, name: str, options: dict[str, Any]) -> None:
         self.net, self.name = net, name
-        self.paused = False
+        self._pauses: list[object] = []  # those that go on; each has an end of its own
         self.rate = 0.0
         make: Any = mqcore.Context
         self.context = make(monitor=False, sim_host=self, **{"linger": 0, **options})
         self._hub: Any = self.context._hub
         self._hub.world = net
         self._kept: list[Any] = []
+
+    @property
+    def paused(self) -> bool:
+        """Whether a pause() goes on."""
+        return bool(self._pauses)
 
     def socket(self, pattern: str, **kw: Any) -> Any:
         """Context.socket(). The host keeps it open until the network is closed."""
@@ -90,6 +95,21 @@ class Host:
 
     def __repr__(self) -> str:
         return f"<Host {self.name}{', paused' if self.paused else ''}>"
+
+
+class Partition:
+    """Two groups of hosts that do not reach each other. Each partition has an end of its own, also
+    if two of them have the same groups."""
+
+    def __init__(self, one: frozenset[str], other: frozenset[str]) -> None:
+        self.sides = one, other
+
+    def parts(self, one: str, other: str) -> bool:
+        here, there = self.sides
+        return (one in here and other in there) or (one in there and other in here)
+
+    def __str__(self) -> str:
+        return " | ".join(",".join(sorted(side)) for side in self.sides)
 
 
 class Network:
@@ -126,7 +146,7 @@ class Network:
         self._doors: dict[str, Door] = {}
         self._links: dict[int, Link] = {}
         self._number = 0
-        self._partitions: list[tuple[frozenset[str], frozenset[str]]] = []
+        self._partitions: list[Partition] = []
         self._trace: list[Event] = []
         self._owner = threading.get_ident()
         self._inside = False
@@ -156,7 +176,7 @@ class Network:
         """Let time pass: until that moment, or for that many seconds."""
         if (until is None) == (seconds is None):
             raise UsageError("run() needs one of until= and seconds=")
-        end = self._now + _ns(seconds) if until is None else _ns(until)
+        end = _ns(until, "until") if seconds is None else self._now + _ns(seconds, "seconds")
         if end < self._now:
             raise UsageError(f"it is {self.now:g} s already, later than until={until:g}")
         while self.step(self._deadline(end - self._now)):
@@ -176,34 +196,32 @@ class Network:
         """Call fn(*args) at that moment, or now if it has passed. It may send and receive, with
         timeout=0, but not wait."""
         self._check()
-        self._after(max(0, _ns(when) - self._now), fn, *args)
+        self._after(max(0, _ns(when, "when") - self._now), fn, *args)
 
     def partition(self, one: Iterable[Any], other: Iterable[Any], *, at: float | None = None,
                   heal: float | None = None) -> None:
         """From `at` (default: now) to `heal` (default: until heal() is called) no byte passes
-        between the two groups of hosts."""
-        sides = _names(one), _names(other)
-        if heal is not None and heal < (self.now if at is None else at):
-            raise UsageError("the partition would heal before it begins")
-        self._soon(at, self._part, sides)
-        if heal is not None:
-            self._soon(heal, self._heal, sides)
+        between the two groups of hosts, which exist when it begins. A second partition of the same
+        groups has an end of its own."""
+        partition = Partition(_names(one), _names(other))
+        self._between(at, heal, "heal", self._part, self._heal, partition)
 
     def heal(self) -> None:
         """End all partitions."""
-        for sides in list(self._partitions):
-            self._heal(sides)
+        for partition in list(self._partitions):
+            self._heal(partition)
 
     def pause(self, name: str, *, at: float | None = None, until: float | None = None) -> None:
         """The host's library gets no time from `at` (now) to `until` (until go() is called), like a
-        stopped process: a slow peer. Its kernel goes on receiving."""
-        self._soon(at, self._pause, name, True)
-        if until is not None:
-            self._soon(until, self._pause, name, False)
+        stopped process: a slow peer. No byte leaves it or reaches it. What the test itself sends
+        there waits, and the host takes what has arrived when it goes on. Pauses may overlap: each
+        has an end of its own."""
+        self._between(at, until, "until", self._pause, self._resume, name, object())
 
     def go(self, name: str) -> None:
-        """End a pause()."""
-        self._pause(name, False)
+        """End every pause() of the host that has begun."""
+        for pause in list(self._known(name)._pauses):
+            self._resume(name, pause)
 
     def cut(self) -> int:
         """Break every connection now. How many there were."""
@@ -231,7 +249,8 @@ class Network:
                  f"trace {self.digest()}"]
         lines += [f"  {what}: {count}" for what, count in sorted(self.counts.items())]
         lines += [f"  no byte passes between {', '.join(sorted(one))} and "
-                  f"{', '.join(sorted(other))}" for one, other in self._partitions]
+                  f"{', '.join(sorted(other))}"
+                  for one, other in (partition.sides for partition in self._partitions)]
         lines += [f"  {host!r}" for host in self._hosts.values() if host.paused]
         lines += [f"  {link!r}" for link in self._links.values()]
         return "\n".join(lines)
@@ -242,7 +261,7 @@ class Network:
             return
         self._check()
         for host in self._hosts.values():
-            host.paused = False
+            host._pauses.clear()
         try:
             for host in self._hosts.values():
                 host.context.close(0)
@@ -299,7 +318,8 @@ class Network:
                              hint="use sim://HOST/NAME, or inproc:// within one host")
 
     def wait_for(self, done: Callable[[], bool], timeout: float | None) -> bool:
-        deadline = self._deadline(_ns(virtual.FOREVER if timeout is None else timeout))
+        deadline = self._deadline(
+            round((virtual.FOREVER if timeout is None else timeout) * SECOND))
         while not done():
             if not self.step(deadline):
                 if timeout is None and not done():
@@ -351,11 +371,21 @@ class Network:
         self._order += 1
         heapq.heappush(self._heap, (self._now + wait, self._order, fn, args))
 
-    def _soon(self, when: float | None, fn: Callable[..., Any], *args: Any) -> None:
-        if when is None or _ns(when) <= self._now:
-            fn(*args)
+    def _between(self, begin: float | None, end: float | None, name: str,
+                 start: Callable[..., Any], stop: Callable[..., Any], *args: Any) -> None:
+        """Call start(*args) at `begin` (None: now) and stop(*args) at `end` (None: never). `name`:
+        of the argument that says the end."""
+        first = self._now if begin is None else max(self._now, _ns(begin, "at"))
+        last = None if end is None else _ns(end, name)
+        if last is not None and last < first:
+            raise UsageError(f"{name}={last / SECOND:g} is before it begins, at "
+                             f"{first / SECOND:g} s")
+        if first > self._now:
+            self._after(first - self._now, start, *args)
         else:
-            self._after(_ns(when) - self._now, fn, *args)
+            start(*args)
+        if last is not None:
+            self._after(last - self._now, stop, *args)
 
     def _attempt(self, client: Host, address: str) -> Link:
         self._number += 1
@@ -394,29 +424,38 @@ class Network:
         self._after(way.last - self._now, way.arrive)
 
     def _parted(self, one: Host, other: Host | None) -> bool:
-        if other is None:
-            return False
-        return any((one.name in a and other.name in b) or (one.name in b and other.name in a)
-                   for a, b in self._partitions)
+        return other is not None and any(partition.parts(one.name, other.name)
+                                         for partition in self._partitions)
 
-    def _part(self, sides: tuple[frozenset[str], frozenset[str]]) -> None:
-        self._log("partition", " | ".join(",".join(sorted(side)) for side in sides), 0)
-        self._partitions.append(sides)
+    def _part(self, partition: Partition) -> None:
+        for name in sorted(frozenset().union(*partition.sides)):
+            self._known(name)
+        self._log("partition", str(partition), 0)
+        self._partitions.append(partition)
 
-    def _heal(self, sides: tuple[frozenset[str], frozenset[str]]) -> None:
-        if sides not in self._partitions:
+    def _heal(self, partition: Partition) -> None:
+        if partition not in self._partitions:
             return
-        self._partitions.remove(sides)
-        self._log("heal", " | ".join(",".join(sorted(side)) for side in sides), 0)
+        self._partitions.remove(partition)
+        self._log("heal", str(partition), 0)
         for link in list(self._links.values()):
             link.heal()
 
-    def _pause(self, name: str, on: bool) -> None:
+    def _pause(self, name: str, pause: object) -> None:
+        self._known(name)._pauses.append(pause)
+        self._log("pause", name, 0)
+
+    def _resume(self, name: str, pause: object) -> None:
+        host = self._known(name)
+        if pause in host._pauses:
+            host._pauses.remove(pause)
+            self._log("go", name, 0)
+
+    def _known(self, name: str) -> Host:
         host = self._hosts.get(name)
         if host is None:
             raise UsageError(f"there is no host {name!r}", hint="make it first: net.host(name)")
-        host.paused = on
-        self._log("pause" if on else "go", name, 0)
+        return host
 
     def _log(self, what: str, where: str, size: int) -> None:
         self._trace.append(Event(self._now / SECOND, what, where, size))
@@ -433,7 +472,8 @@ class Network:
                              hint="use tasks of one event loop instead of threads")
 
 
-def _ns(seconds: float | None) -> int:
+def _ns(seconds: float | None, name: str) -> int:
+    _check_numbers(**{name: seconds or 0})
     return round((seconds or 0) * SECOND)
 
 

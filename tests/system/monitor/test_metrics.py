@@ -1,5 +1,6 @@
 """Metrics: Prometheus, OpenTelemetry, the exporter, and the dashboard that reads them."""
 
+import gc
 import json
 import os
 import re
@@ -17,9 +18,10 @@ from waiting import until
 
 import mqcore as mq
 from mqcore import bridge, journal, monitor
+from mqcore.base.components import COMPONENTS, State
 from mqcore.cli.top import slowest
 from mqcore.monitor import otel
-from mqcore.monitor.metrics import FRESH, METRICS, Source
+from mqcore.monitor.metrics import FRESH, METRICS, Source, values
 from mqcore.monitor.prometheus import Collector
 from mqcore.monitor.rates import Rates
 
@@ -195,6 +197,40 @@ def test_queues_bridges_and_devices_are_measured(context, tmp_path):
         assert value("mqcore_component_failing", component="queue") == 0
         job.ack()
     mq.Context.default().close(0)
+
+
+def test_counters_of_components_of_one_name_never_go_down():
+    class Copier:
+        def __init__(self, forth):
+            self.forth = forth
+
+        def _mq_components(self):
+            return [State("device", "copier", "failed", "no ink", {"forth": self.forth})]
+
+    moment = iter(range(100))
+    with mq.Context() as context:
+        source = Source(context, clock=lambda: next(moment))
+        metric, = (one for one in METRICS if one.name == "device.messages")
+        failing, = (one for one in METRICS if one.name == "component.failing")
+
+        def forth():
+            return {labels[2]: value for labels, value in values(metric, source.seen())
+                    if labels[3] == "forth"}.get("copier")
+
+        first, second = Copier(100), Copier(50)
+        COMPONENTS.add(first)
+        COMPONENTS.add(second)
+        assert forth() == 150
+        assert [value for labels, value in values(failing, source.seen())
+                if labels[2] == "copier"] == [2]
+        first = None
+        gc.collect()
+        assert forth() == forth() == 150
+        second.forth = 60
+        assert forth() == 160
+        second = None
+        gc.collect()
+        assert forth() is None
 
 
 def test_registering_does_not_look():

@@ -7,10 +7,11 @@ import threading
 from urllib.parse import quote
 
 import pytest
-from monitored import child, end
+from monitored import child, end, kill
 
 import mqcore as mq
 from mqcore import monitor
+from mqcore.monitor import place
 
 
 def test_a_snapshot_has_the_exact_counters():
@@ -91,6 +92,32 @@ def test_a_killed_process_is_not_listed(folder):
     with mq.Context(monitor=True):
         assert [shot.process.pid for shot in monitor.look()] == [os.getpid()]
         assert len(list(folder.iterdir())) == 2
+
+
+def test_a_look_removes_both_files_of_a_killed_process(folder):
+    kill(child(MQCORE_MONITOR="1"))
+    for path in folder.iterdir():
+        os.utime(path, (0, 0))
+    assert monitor.look() == [] == list(folder.iterdir())
+
+
+def test_a_context_is_found_behind_any_number_of_other_files(folder, monkeypatch):
+    monkeypatch.setattr(place, "MOST", 4)
+    with mq.Context(monitor=True) as context:
+        for number in range(20):
+            (folder / f"a{number}").touch()
+        assert monitor.discover() == [context._monitor.url]
+
+
+def test_names_that_are_not_ascii(folder):
+    process = child("import sys, mqcore as mq; sys.argv = ['\\u6728' * 50 + '.py']\n"
+                    "from mqcore import monitor\n"
+                    "context = mq.Context(monitor=monitor.Publish(name='\\udcff\\u6728'))\n"
+                    "print('ready', flush=True); sys.stdin.readline()")
+    shot, = monitor.look()
+    assert shot.process.program == "\u6728" * 40
+    assert shot.context.name == "\\udcff\u6728"
+    assert end(process) == 0
 
 
 @pytest.mark.parametrize("value", ["maybe", "relative/path"])

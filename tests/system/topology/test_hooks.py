@@ -222,6 +222,21 @@ def test_a_tap_may_be_a_function_and_its_errors_delay_nothing(streamer):
         "log", "tap", passed=2, failed=1, tapped=2, last_error="ValueError: ink is out")
 
 
+def test_an_error_that_has_no_text_hides_nothing(streamer):
+    class Mute(Exception):
+        def __str__(self):
+            raise OSError
+
+    def tap(message):
+        raise Mute
+
+    push, pull, device = streamer(mq.Hook.tap(tap))
+    push.send(b"a")
+    assert pull.recv(timeout=LONG) == b"a"
+    assert device.stats().hooks[0].last_error == \
+        "Mute: its text is unknown, since __str__() raised OSError"
+
+
 def test_one_part_taps_refuse_what_they_cannot_carry(ctx, streamer):
     tap = ctx.socket("scatter", bind="inproc://h-tap")
     watcher = ctx.socket("gather", connect="inproc://h-tap")

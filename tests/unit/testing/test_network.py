@@ -5,6 +5,7 @@ MQCORE_ROUNDS=1000 tries so many seeds (`make seeds`).
 
 import asyncio
 import contextlib
+import math
 import os
 import threading
 from random import Random
@@ -237,6 +238,67 @@ def test_a_paused_host_makes_its_peer_wait():
         net.go("a")
         push.send(b"x", timeout=5)
         assert len(pull.recv(timeout=5)) == 50_000
+
+
+def test_a_partition_ends_by_its_own_end_and_not_by_that_of_another():
+    with network.Network() as net:
+        push, pull = pipeline(net)
+        begun = net.now
+        net.partition({"a"}, {"b"}, heal=begun + 4)
+        net.run(seconds=1)
+        net.heal()
+        net.partition({"a"}, {"b"}, heal=begun + 8)
+        push.send(b"held")
+        assert pull.recv(timeout=60) == b"held" and net.now >= begun + 8
+
+
+def test_pauses_overlap_and_go_ends_those_that_have_begun():
+    with network.Network() as net:
+        push, pull = pipeline(net)
+        begun = net.now
+        net.pause("a", until=begun + 10)
+        net.pause("a", at=begun + 5, until=begun + 20)
+        push.send(b"1")
+        assert pull.recv(timeout=60) == b"1" and net.now == begun + 20
+        net.pause("a", until=begun + 30)
+        net.go("a")
+        net.pause("a", until=begun + 40)
+        push.send(b"2")
+        assert pull.recv(timeout=60) == b"2" and net.now == begun + 40
+
+
+def test_no_byte_leaves_or_reaches_a_paused_host():
+    async def main(net):
+        rep = net.host("a").socket("rep", bind="sim://a/x")
+        req = net.host("b").socket("req", connect="sim://a/x")
+        await req.await_peers(timeout=60)
+        begun = net.now
+        net.pause("a", until=begun + 10)
+        await req.asend(b"?")
+        question = await rep.arecv_msg(timeout=60)      # a task of the paused host
+        assert net.now >= begun + 10
+        net.pause("a", until=begun + 20)
+        await question.areply(b"yes")
+        assert await req.arecv(timeout=60) == b"yes" and net.now >= begun + 20
+
+    with network.Network() as net:
+        net.run_async(main(net))
+
+
+@pytest.mark.parametrize("call", [
+    lambda net: net.run(seconds=-1), lambda net: net.run(until=math.nan),
+    lambda net: net.run(seconds=math.inf), lambda net: net.at(math.nan, print),
+    lambda net: net.pause("a", at=-1), lambda net: net.pause("a", at=5, until=4),
+    lambda net: net.partition({"a"}, {"b"}, at=2, heal=1),
+    lambda net: net.partition({"a"}, {"nobody"}), lambda net: net.go("nobody"),
+    lambda net: net.partition("a", {"b"}), lambda net: net.at("soon", print)])
+def test_misuse_is_named(call):
+    with network.Network() as net:
+        net.host("a"), net.host("b")
+        with pytest.raises(mq.UsageError):
+            call(net)
+        net.run(seconds=10)
+        assert net.now == 10 and not net.trace()
 
 
 def test_cut():

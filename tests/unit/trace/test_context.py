@@ -130,6 +130,9 @@ def test_misuse_is_named():
             trace.span(**wrong)
     with pytest.raises(UsageError):
         trace.use(PARENT)
+    for wrong in (PARENT.encode(), 5, None):
+        with pytest.raises(UsageError):
+            trace.from_text(wrong)
 
 
 def test_a_message_without_a_trace_has_none_in_its_handler():

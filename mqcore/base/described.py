@@ -1,0 +1,15 @@
+"""The words for an error that somebody else's code raised."""
+
+from __future__ import annotations
+
+
+def described(error: BaseException) -> str:
+    """Its type and text, as "KeyError: 'name'", in a form that any decoder takes. A __str__ that
+    fails must not hide the error."""
+    try:
+        text = str(error)
+    except Exception as second:
+        text = f"its text is unknown, since __str__() raised {type(second).__name__}"
+    name = type(error).__name__
+    found = f"{name}: {text}" if text else name
+    return found.encode("utf-8", "backslashreplace").decode()
