@@ -29,6 +29,7 @@ from mqcore.transports.udp_engine import udp_engine
 from mqcore.base.native import socket
 from mqcore.errors import AddressError, AddressNotAvailable, BindError
 from mqcore.spi.inet import (
+    GROUP_OPTIONS,
     Place,
     SockAddr,
     bind_all,
@@ -158,11 +159,7 @@ class Udp(MessageTransport):
     accepts = False
     patterns = {"connect": ("radio", "dgram", "pub", "xpub"),
                 "bind": ("dish", "dgram", "sub", "xsub")}
-    options = (
-        ("multicast_hops", "int", 1, "routers that a multicast datagram may pass, plus 1; 0: it "
-                                     "stays on this machine"),
-        ("multicast_loop", "bool", True, "this machine also receives its own multicast"),
-    )
+    options = GROUP_OPTIONS
 
     def check(self, address: str, role: str) -> None:
         _check(address, role)

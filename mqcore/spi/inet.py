@@ -31,6 +31,12 @@ NAME = re.compile(r"[\w]([\w.-]*[\w.])?")
 ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 TRIES = 20  # free ports that are tried, because one must be free in both families
 SIOCGIFADDR = 0x8915  # linux/sockios.h: an interface's first IPv4 address
+#: of transports over multicast
+GROUP_OPTIONS = (
+    ("multicast_hops", "int", 1, "routers that a multicast datagram may pass, plus 1; 0: it stays "
+                                 "on this machine", (0, 255)),
+    ("multicast_loop", "bool", True, "this machine also receives its own multicast"),
+)
 
 
 class Place(NamedTuple):

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 
 from mqcore.base.native import socket
 from mqcore.errors import AddressError, AddressNotAvailable
-from mqcore.spi.inet import Place, SockAddr, interface_index, look_up, parse
+from mqcore.spi.inet import GROUP_OPTIONS, Place, SockAddr, interface_index, look_up, parse
 from mqcore.spi.transport import Listening, MessageTransport, Options
 
 PATTERNS = ("pub", "xpub", "sub", "xsub")
@@ -31,6 +31,9 @@ def parse_group(address: str) -> tuple[str, Place]:
     """(interface, group). AddressError."""
     front, semicolon, rest = address.rpartition(";")
     at = len(front) + len(semicolon)
+    if rest.endswith(":0"):
+        raise AddressError("port 0 is no group's", position=len(address) - 1,
+                           hint="choose one from 1 to 65535, the same in all programs")
     try:
         _, place = parse(rest, "connect")
     except AddressError as error:
@@ -118,11 +121,7 @@ class MulticastTransport(MessageTransport):
     }
     accepts = False
     patterns: ClassVar[dict[str, tuple[str, ...]]] = {"connect": PATTERNS, "bind": PATTERNS}
-    options = (
-        ("multicast_hops", "int", 1, "routers that a multicast datagram may pass, plus 1; 0: it "
-                                     "stays on this machine"),
-        ("multicast_loop", "bool", True, "this machine also receives its own multicast"),
-    )
+    options = GROUP_OPTIONS
 
     def open_socket(self, address: str, options: Options) -> socket.socket:
         """In the thread that calls bind() or connect(). The socket's attribute `where` is its URL.

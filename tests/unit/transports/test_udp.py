@@ -96,6 +96,12 @@ def test_defaults_of_multicast():
         assert option(sock, socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP) == 1
 
 
+@pytest.mark.parametrize("hops", [-1, 256])
+def test_hops_are_those_of_an_ip_header(ctx, hops):
+    with pytest.raises(mq.OptionError, match="multicast_hops"):
+        ctx.socket("radio", connect=f"udp://{GROUP}:5555", multicast_hops=hops)
+
+
 def test_source_of_a_unicast_radio():
     (target,) = transport.resolve("127.0.0.3;127.0.0.1:5555", DEFAULTS)
     with transport.connect(target, DEFAULTS) as sock:

@@ -29,6 +29,11 @@ def test_a_bad_address_is_refused_with_its_position(address):
     assert caught.value.position == BAD[address]
 
 
+def test_a_group_has_a_port():
+    with pytest.raises(AddressError, match="the same in all programs"):
+        epgm.check("eth0;239.1.1.1:0", "bind")
+
+
 def test_interfaces_by_name_address_and_network():
     group = ("239.192.1.1", 5555)
     found = {find_interface(front, socket.AF_INET, group)
