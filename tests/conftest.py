@@ -8,9 +8,9 @@ descriptors and threads as before. A test that must leave something says so:
 Locks: the order in which mqcore's code takes its locks is watched through the whole run
 (support/lock_order.py). A test in which an order shows that can deadlock fails.
 
-Hangs: pytest-timeout interrupts a test at 300 s; if that does not help (a call that cannot be
-interrupted), faulthandler prints every thread's stack and ends the run. `kill -USR1` prints them
-too.
+Hangs: pytest-timeout interrupts a test at 300 s or at its own limit; if that does not help (a call
+that cannot be interrupted), faulthandler prints every thread's stack ten minutes later and ends the
+process. `kill -USR1` prints them too.
 
 nng: the files in which it runs have a process of their own (support/apart.py), which its threads
 end now and then.
@@ -110,6 +110,11 @@ def pytest_make_collect_report():
 def pytest_runtest_protocol(item, nextitem):
     """Tests in which nng runs do so in a process of their own."""
     return apart.protocol(item, nextitem) if apart.wanted(item) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    hangs.allow(item)
 
 
 def pytest_terminal_summary(terminalreporter):

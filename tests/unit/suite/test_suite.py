@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from nested import LIGHT
 
-TOOL = Path(__file__).resolve().parents[3] / "tools" / "suite.py"
+ROOT = Path(__file__).resolve().parents[3]
+TOOL = ROOT / "tools" / "suite.py"
+SUPPORT = ROOT / "tests" / "support"
 ONCE = '''
     import os, pathlib, signal
 
@@ -198,6 +200,18 @@ def test_what_a_hang_disturbs_is_not_counted(suite):
     assert status == 0, out
     assert "1 unsteady, 6 disturbed" in out and len(report["unsteady"]) == 7
     assert out.endswith("11 passed, 0 failed, 0 skipped\n")
+
+
+def test_a_process_ends_after_the_limit_of_its_test():
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent("""
+        import faulthandler, time, types, hangs
+        faulthandler.dump_traceback_later(0.5, exit=True)       # as pytest does
+        mark = types.SimpleNamespace(args=(400,))
+        hangs.allow(types.SimpleNamespace(get_closest_marker=lambda name: mark))
+        time.sleep(1)
+        print("goes on")
+    """)], cwd=SUPPORT, stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (0, "goes on\n")
 
 
 @pytest.mark.slow
