@@ -121,6 +121,10 @@ def pytest_terminal_summary(terminalreporter):
     for cycle in ALL_LOCKS.found:
         terminalreporter.section("FAILED: the workers' tests together take locks in a cycle")
         terminalreporter.write_line(cycle)
+    states = sum(value for report in terminalreporter.stats.get("passed", ())
+                 for name, value in report.user_properties if name == "states")
+    if states:
+        terminalreporter.write_line(f"{states} states of disks after a power cut were checked")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,7 +12,7 @@ from crash_states.running import Count, Unsound, check
 from crash_states.scenarios import SCENARIOS
 from crash_states.states import Disk, choices, tree_of
 
-MANY = 3600             # states of a scenario in the slow run, if its seeds have as many
+MANY = 3100             # states of a scenario in the slow run, if its seeds have as many
 MOST = {"writer": 25_000}
 SEEDS = 12
 
@@ -49,7 +49,7 @@ def test_a_sample(memory, rng):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_many_states(memory, rng, name):
+def test_many_states(memory, rng, name, record_property):
     count, seen = Count(), set()
     most, seeds = MOST.get(name, MANY), 0
     while seeds < SEEDS and count.states < most:
@@ -58,6 +58,7 @@ def test_many_states(memory, rng, name):
             if count.states < most:
                 check(one, memory / "state", seen, count, some=8)
     print(f"{name}: {count} of {seeds} seeds")
+    record_property("states", count.states)
 
 
 # -- the tool itself -------------------------------------------------------------------------------
