@@ -9,7 +9,7 @@ from mqcore.testing.native.journal_disk import Disk
 from waiting import until
 
 import mqcore as mq
-from mqcore import journal, trace
+from mqcore import journal
 from mqcore.journal import JobLost, QueueFull, QueueLimits, QueueOptions
 
 LIMIT = 60.0
@@ -489,17 +489,3 @@ def test_policies(start, opened, fsync):
     writer = server._store.writer
     assert writer.written == writer.next
     assert (writer.durable == writer.next) == (fsync == "always")
-
-
-def test_a_job_goes_without_its_trace_where_that_is_too_much(start, opened):
-    queue = opened(start(limits=QueueLimits(header_bytes=100)), timeout=LIMIT)
-    before = trace.stats()["left_out"]
-    with trace.span("order"):
-        queue.put(b"small", headers={"a": bytes(10)})
-        queue.put(b"large", headers={"a": bytes(90)})
-        with pytest.raises(mq.UsageError, match="bytes of headers"):
-            queue.put(b"", headers={"a": bytes(100)})
-    small, large = queue.get_many(2, timeout=LIMIT)
-    assert small.trace_context is not None
-    assert dict(large.headers) == {"a": bytes(90)} and large.trace_context is None
-    assert trace.stats()["left_out"] == before + 1

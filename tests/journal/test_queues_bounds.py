@@ -10,7 +10,7 @@ import pytest
 from waiting import until
 
 import mqcore as mq
-from mqcore import journal
+from mqcore import journal, trace
 from mqcore.journal import QueueFull, QueueLimits, QueueOptions
 from mqcore.journal.queues.held import SLACK, Held
 
@@ -278,3 +278,17 @@ def test_arguments_that_mean_nothing(start, opened, calls):
             call(queue)
     stats = queue.stats()
     assert (stats.put, stats.ready, stats.held) == (1, 1, 0)
+
+
+def test_a_job_goes_without_its_trace_where_that_is_too_much(start, opened):
+    queue = opened(start(limits=QueueLimits(header_bytes=100)), timeout=LIMIT)
+    before = trace.stats()["left_out"]
+    with trace.span("order"):
+        queue.put(b"small", headers={"a": bytes(10)})
+        queue.put(b"large", headers={"a": bytes(90)})
+        with pytest.raises(mq.UsageError, match="bytes of headers"):
+            queue.put(b"", headers={"a": bytes(100)})
+    small, large = queue.get_many(2, timeout=LIMIT)
+    assert small.trace_context is not None
+    assert dict(large.headers) == {"a": bytes(90)} and large.trace_context is None
+    assert trace.stats()["left_out"] == before + 1
