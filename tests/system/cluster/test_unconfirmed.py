@@ -86,10 +86,15 @@ def test_a_drain_takes_no_longer_than_it_may(once, key, monkeypatch):
     monkeypatch.setattr(drain, "STALLED", 1e9)
     monkeypatch.setattr(drain, "LONGEST", 0.1)
 
-    async def use(net, link, feed, slow):
-        assert await net.adrain(0.1) is False
+    async def main():
+        async with cluster.ajoin(key, udp=False) as taker, taker.asubscribe("t"):
+            async with cluster.ajoin(key, udp=False, seeds=[taker.url]) as net:
+                assert await net.until(lambda: net.topics.remote.takers("t"), LIMIT)
+                taker.handlers[frames.Ping] = lambda link, frame: None
+                assert await net.apublish("t", b"1") == 1
+                assert await net.adrain(0.1) is False
 
-    once(lambda: publishing(use)(key))
+    once(main)
 
 
 def test_a_link_that_moves_is_waited_for_although_another_one_does_not(once, key, monkeypatch):
@@ -130,6 +135,7 @@ def test_what_has_arrived_is_asked_before_a_spare_link_ends(once, key):
                 member.link = None      # another one is used
                 net.links.spare(link, frames.Spare())
                 member.link = link
+                assert net.links.pings
                 assert await net.until(lambda: not link.session.window.news, LIMIT)
 
     once(main)
