@@ -87,13 +87,14 @@ def _failures(links: Links) -> int:
 
 
 async def _arrived(node: Core, left: Callable[[], float | None]) -> bool:
-    """Whether all messages that nobody answers have arrived, for which it waits as hurry() does,
-    and all answers."""
+    """Whether all messages that nobody answers have arrived, for which it waits as hurry() does if
+    there is no time-out, and all answers."""
     links = node.links
     due = {link: link.answered for link in links.by_rid.values() if link.owes}
     news = [link for link in links.by_rid.values() if link.session.window.news]
     # what a broken link has carried is known when it is over
-    return await _heard(node, news, left()) and await links.taken(list(due), left()) \
+    return await _heard(node, news, left(), left() is not None) \
+        and await links.taken(list(due), left()) \
         and await node.until(lambda: all(link.usable or link.member is None for link in news),
                              left()) \
         and not any(link.confirmed < answered and link.owes and link.member is not None
@@ -131,10 +132,11 @@ async def hurry(node: Core, links: Collection[Link]) -> None:
                  LONGEST)
 
 
-async def _heard(node: Core, links: Collection[Link], timeout: float | None) -> bool:
+async def _heard(node: Core, links: Collection[Link], timeout: float | None,
+                 patient: bool = False) -> bool:
     """Wait until the other sides have taken what was sent, or their links are broken: for each one
-    as long as it takes something every `STALLED` seconds. It does not wait again in vain for one
-    that has taken nothing since."""
+    as long as it takes something every `STALLED` seconds, or, if it is patient, for the whole time.
+    It does not wait again in vain for one that has taken nothing since."""
     waits = {link: Hearing(link) for link in links}
     stalled: list[Link] = []
 
@@ -143,7 +145,7 @@ async def _heard(node: Core, links: Collection[Link], timeout: float | None) -> 
         for link, hearing in list(waits.items()):
             if hearing.over():
                 del waits[link]
-            elif hearing.stalled(now):
+            elif hearing.stalled(now) and not patient:
                 hearing.forget()
                 del waits[link]
                 stalled.append(link)
@@ -172,6 +174,7 @@ class Hearing:
             or self._number > 0 and (self._link, self._number) not in self._pings.pings
 
     def stalled(self, now: float) -> bool:
+        """Whether the other side has taken nothing for too long, which the link remembers."""
         link, arrived = self._link, self._link.session.window.arrived
         if arrived != self._arrived:
             self._arrived, self._waited = arrived, 0.0

@@ -97,6 +97,30 @@ def test_a_drain_takes_no_longer_than_it_may(once, key, monkeypatch):
     once(main)
 
 
+def test_a_drain_waits_for_a_busy_member_as_long_as_it_may(once, key, monkeypatch):
+    """Which takes nothing for longer than a node that leaves waits."""
+    monkeypatch.setattr(drain, "STALLED", 0.1)
+
+    async def main():
+        async with cluster.ajoin(key, udp=False) as taker, taker.asubscribe("t") as feed:
+            async with cluster.ajoin(key, udp=False, seeds=[taker.url]) as net:
+                assert await net.until(lambda: net.topics.remote.takers("t"), LIMIT)
+                answer, pings = taker.handlers[frames.Ping], []
+                taker.handlers[frames.Ping] = lambda link, frame: pings.append((link, frame))
+                assert await net.apublish("t", b"1") == 1
+                [link] = [link for link in net.links.by_rid.values() if link.member]
+                draining = asyncio.ensure_future(net.adrain(LIMIT))
+                assert await taker.until(lambda: link.stalled >= 0, LIMIT)
+                await asyncio.sleep(0)
+                assert not net.closed and pings
+                taker.handlers[frames.Ping] = answer
+                for link, frame in pings:
+                    answer(link, frame)
+                assert await draining is True and feed.received == 1
+
+    once(main)
+
+
 def test_a_link_that_moves_is_waited_for_although_another_one_does_not(once, key, monkeypatch):
     monkeypatch.setattr(drain, "STALLED", 0.3)
 
