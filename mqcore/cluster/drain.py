@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 FLUSH = 1.0             # seconds in which a socket that is not stuck takes something
 LONGEST = 5.0           # seconds until it has to have taken all
-STALLED = 2.0           # seconds in which the other side, if it is not stuck, takes something
+STALLED = 2.0           # seconds in which the other side, if it is not stuck, takes something,
+LOOK = 0.1              # of which the time between two looks counts as so many at most
 
 
 class Patience:
@@ -27,7 +28,7 @@ class Patience:
 
     def look(self, now: float) -> None:
         before, self._taken = self._taken, {}
-        for link in self._links:
+        for link in list(self._links):      # hurry() may end one
             if not link.session.waiting:
                 continue
             taken = link.session.window.taken
@@ -86,13 +87,14 @@ def _failures(links: Links) -> int:
 
 
 async def _arrived(node: Core, left: Callable[[], float | None]) -> bool:
-    """Whether all messages that nobody answers have arrived, for which it waits as hurry() does,
-    and all answers."""
+    """Whether all messages that nobody answers have arrived, for which it waits as hurry() does if
+    there is no time-out, and all answers."""
     links = node.links
     due = {link: link.answered for link in links.by_rid.values() if link.owes}
     news = [link for link in links.by_rid.values() if link.session.window.news]
     # what a broken link has carried is known when it is over
-    return await _heard(node, news, left()) and await links.taken(list(due), left()) \
+    return await _heard(node, news, left(), left() is not None) \
+        and await links.taken(list(due), left()) \
         and await node.until(lambda: all(link.usable or link.member is None for link in news),
                              left()) \
         and not any(link.confirmed < answered and link.owes and link.member is not None
@@ -121,30 +123,70 @@ async def hurry(node: Core, links: Collection[Link]) -> None:
     taken it: what it sends to a connection that has been closed would end that with a reset, and
     discard what its kernel has and it has not read."""
     def empty() -> bool:
-        for link in links:
+        for link in list(links):
             link.hurry()
         return not any(link.holds for link in links) and not _unsent(links)
 
     await _emptied(node, links, empty)
-    await _heard(node, [link for link in links if _untaken([link])], LONGEST)
+    await _heard(node, [link for link in links if link.usable and link.session.window.unacked],
+                 LONGEST)
 
 
-async def _heard(node: Core, links: list[Link], timeout: float | None) -> bool:
-    """Wait until the other sides have taken what was sent, as long as they take something each
-    `STALLED` seconds. It does not wait in vain again for those that have taken nothing."""
-    waits = [link for link in links if link.session.window.taken != link.stalled]
-    if len(waits) < len(links):
-        await _heard(node, waits, timeout)
-        return False
-    end, before = None if timeout is None else time.monotonic() + timeout, _untaken(links)
-    while not await node.links.taken(links, STALLED):
-        left = _untaken(links)
-        if left >= before or end is not None and time.monotonic() >= end:
-            for link in links:
-                link.stalled = link.session.window.taken
+async def _heard(node: Core, links: Collection[Link], timeout: float | None,
+                 patient: bool = False) -> bool:
+    """Wait until the other sides have taken what was sent, or their links are broken: for each one
+    as long as it takes something every `STALLED` seconds, or, if it is patient, for the whole time.
+    It does not wait again in vain for one that has taken nothing since."""
+    waits = {link: Hearing(link) for link in links}
+    stalled: list[Link] = []
+
+    def heard() -> bool:
+        now = time.monotonic()
+        for link, hearing in list(waits.items()):
+            if hearing.over():
+                del waits[link]
+            elif hearing.stalled(now) and not patient:
+                hearing.forget()
+                del waits[link]
+                stalled.append(link)
+        return not waits
+
+    try:
+        return await node.until(heard, timeout) and not stalled
+    finally:
+        for hearing in waits.values():
+            hearing.forget()
+
+
+class Hearing:
+    """A Ping over a link, which is sent when the link has room. What the other side takes until it
+    answers shows that it is not stuck."""
+
+    def __init__(self, link: Link) -> None:
+        self._link, self._pings = link, link.links
+        self._number = 0
+        self._arrived = link.session.window.arrived
+        self._looked, self._waited = time.monotonic(), 0.0
+
+    def over(self) -> bool:
+        self._number = self._number or self._pings.ping(self._link)
+        return not self._link.usable \
+            or self._number > 0 and (self._link, self._number) not in self._pings.pings
+
+    def stalled(self, now: float) -> bool:
+        """Whether the other side has taken nothing for too long, which the link remembers."""
+        link, arrived = self._link, self._link.session.window.arrived
+        if arrived != self._arrived:
+            self._arrived, self._waited = arrived, 0.0
+        self._waited += min(LOOK, now - self._looked)   # a loop that stood still has to read first
+        self._looked = now
+        if arrived != link.stalled and self._waited < STALLED:
             return False
-        before = left
-    return True
+        link.stalled = arrived
+        return True
+
+    def forget(self) -> None:
+        self._pings.pings.pop((self._link, self._number), None)
 
 
 async def _emptied(node: Core, links: Collection[Link], empty: Callable[[], bool]) -> None:
@@ -159,11 +201,6 @@ async def _emptied(node: Core, links: Collection[Link], empty: Callable[[], bool
 
 def _unsent(links: Collection[Link]) -> int:
     return sum(link.unsent_bytes for link in links if link.usable or link.parting)
-
-
-def _untaken(links: Collection[Link]) -> int:
-    """Bytes that the other side has not said to have taken. It says so of many together."""
-    return sum(link.session.window.unacked for link in links if link.usable)
 
 
 def _queued(node: Core, links: Collection[Link]) -> int:

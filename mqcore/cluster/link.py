@@ -72,8 +72,8 @@ class Link:
 
     def send(self, frame: frames.Frame) -> bool:
         """False: the frame has not been sent, because the link is broken or full."""
-        if not self.usable or self.full:
-            return False
+        if not self.alive or self.broken or self.unsent_bytes > UNSENT:
+            return False        # not usable, or full: this is called for each message
         return self.session.send(frame) and not self.broken
 
     def reserve(self, frame: frames.Data) -> Any:
@@ -210,10 +210,11 @@ class Link:
         if full and not self._flushing:
             self._flushing = True       # a task may begin at once, and would find nothing before
             self.links.node.loop.spawn(self._flush)
-        return True
+        return not self.broken          # as _flush() may have found
 
     def give_up(self) -> None:
         """What waits will not be sent any more: count it."""
+        self.links.broke_off += not self.left and self.session.holds_news
         self.links.drop("unsent", len(self.unsent) + self.session.give_up())
         self.unsent.clear()
         self.unsent_bytes = 0

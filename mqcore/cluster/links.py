@@ -311,6 +311,7 @@ class Links(Pings):
             link.spare = True
         elif link.member is not None and link.member.link is not link:
             link.send(frames.Spare())   # else not yet: ask again
+            self.ask_news(link)         # before the other side ends it
 
     # -- ends --------------------------------------------------------------------------------------
 

@@ -331,7 +331,8 @@ class Rising:
 
     def admit(self, publisher: Any, number: int) -> bool:
         last = self._last.pop(publisher, -1)
-        self._last[publisher] = max(last, number)       # and it is the newest in the table
+        # and it is the newest in the table
+        self._last[publisher] = number if number > last else last
         if len(self._last) > self._limit:
             del self._last[next(iter(self._last))]
         if number <= last:

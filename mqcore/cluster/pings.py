@@ -26,7 +26,7 @@ class Pings:
 
         def taken() -> bool:
             for link in unasked[:]:
-                if number := self._ping(link):
+                if number := self.ping(link):
                     asked.add((link, number))
                 if number or not link.usable:
                     unasked.remove(link)
@@ -39,26 +39,26 @@ class Pings:
             for ping in asked:
                 self.pings.pop(ping, None)
 
-    def _ping(self, link: Link) -> int:
+    def ping(self, link: Link) -> int:
         """Its number. 0: it has not been sent."""
         number = self._number + 1
         if not link.send(frames.Ping(number)):
             return 0
         self._number = number
         window = link.session.window
-        self.pings[link, number] = link.carried, window.taken + window.unacked
+        self.pings[link, number] = link.carried, window.position()
         return number
 
     def ask_news(self, link: Link) -> None:
         """Ask what has arrived of the messages that nobody answers, one question at a time."""
         if link.session.window.news and (link, link.asked_news) not in self.pings:
-            link.asked_news = self._ping(link)
+            link.asked_news = self.ping(link)
 
     def confirm(self) -> None:
         """Ask which answers have arrived, so that a link that ends later does not count for them:
         one question for each link at a time, which is forgotten with it."""
-        for link in self.by_rid.values():
-            if link.confirmed >= link.asked < link.carried and self._ping(link):
+        for link in list(self.by_rid.values()):     # a Ping may end one
+            if link.confirmed >= link.asked < link.carried and self.ping(link):
                 link.asked = link.carried
 
     def answered(self, link: Link, number: int) -> bool:

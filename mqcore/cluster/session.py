@@ -64,13 +64,13 @@ def number_of(request: bytes) -> int:
 
 class Line:
     """Messages that wait, in their order. entered: it is among the sources, perhaps empty since.
-    added: how many have ever waited."""
+    added: how many have ever waited. unwanted: requests in it that have been withdrawn."""
 
-    __slots__ = ("added", "bytes", "entered", "frames")
+    __slots__ = ("added", "bytes", "entered", "frames", "unwanted")
 
     def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
-        self.added = self.bytes = 0
+        self.added = self.bytes = self.unwanted = 0
         self.entered = False
 
     def pop(self) -> bytes:
@@ -79,10 +79,10 @@ class Line:
         return data
 
     def clear(self) -> int:
-        """How many there were."""
-        count = len(self.frames)
+        """How many there were that are wanted."""
+        count = len(self.frames) - self.unwanted
         self.frames.clear()
-        self.bytes = 0
+        self.bytes = self.unwanted = 0
         self.entered = False
         return count
 
@@ -109,13 +109,14 @@ class Session:
         self.remote: bytes | None = None        # the peer's static public key, once ready
         self.bytes_out = self.bytes_in = self.frames_out = self.frames_in = 0
         self._bulk_id = 0
-        self._bulks: set[int] = set()           # numbers of large frames that are being sent
+        # numbers of large frames that are being sent, and whether each is of the news
+        self._bulks: dict[int, bool] = {}
         self._publishing = 0                    # the number of a publication among them, or 0,
         self._waited = False                    # and whether that one was in a line before
         self._cut_bytes = 0                     # of large frames
         self._lines = self._short, self._long, self._topics = Line(), Line(), Line()
-        self._requests: set[int] = set()        # numbers of those in lines that are still wanted
-        self._unwanted = 0                      # others in lines
+        self._requests: dict[int, Line] = {}    # by number: those in lines that are still wanted
+        self._marked = False                    # mark() has been called
         self._partial: dict[int, bytearray] = {}
         self._held = 0
         self._taken = 0
@@ -144,11 +145,12 @@ class Session:
             plain = cipher.decrypt(b"", data[1:])
             if not cipher.nonce % REKEY:
                 cipher.rekey()
-            self.bytes_in += len(plain)
+            size = len(plain)
+            self.bytes_in += size
             self.frames_in += 1
             frame = frames.decode(plain)
             if plain[1] in MESSAGES:
-                self._taken += len(plain) + COST
+                self._taken += size + COST
                 if self._taken >= REPORT:
                     self._report()
                 return frame
@@ -156,7 +158,7 @@ class Session:
             if kind_of is frames.Part:
                 return self._part(frame)  # type: ignore[arg-type]
             if kind_of is frames.Data:
-                self._count(len(plain))
+                self._count(size)
                 return frame
             if kind_of is frames.Taken:
                 self.window.took(frame.size, frame.at / 1e6)  # type: ignore[attr-defined]
@@ -233,30 +235,31 @@ class Session:
         """send(). publishes: it is a publication."""
         if self._out is None:
             return False
-        size = len(data)
+        size, tag, news = len(data), data[1], False
         if size > WHOLE:
             return self._send_large(data, publishes)
-        if data[1] in MESSAGES:
+        if tag in MESSAGES:
+            cost, news = size + COST, tag in NEWS
             line = self._topics if publishes else self._short if size <= SHORT else self._long
             if at_once:
-                self.window.send(size + COST)
+                self.window.send(cost, news)
             elif line.frames or publishes and self._publishing or not (
-                    self.window.takes(size + COST) or self.sources.ahead(size + COST, AHEAD)
-                    if size <= SHORT else self._takes(size + COST)):
+                    self.window.takes(cost, news) or self.sources.ahead(cost, AHEAD, news)
+                    if size <= SHORT else self._takes(cost, news)):
                 return self._wait(line, data)
-        if self._seal(data) and data[1] in NEWS:
-            self.window.note()
+        if not self._seal(data) and news:
+            self.window.unsend()
         return True
 
-    def _takes(self, cost: int) -> bool:
-        return not self.sources and self.sources.open and self.window.takes(cost)
+    def _takes(self, cost: int, news: bool) -> bool:
+        return not self.sources and self.sources.open and self.window.takes(cost, news)
 
     def _wait(self, line: Line, data: bytes) -> bool:
         cost = len(data) + ROW
         if line.frames and line.bytes + cost > BACKLOG:
             return False
         if data[1] == REQUEST:
-            self._requests.add(number_of(data))
+            self._requests[number_of(data)] = line
         line.frames.append(data)
         line.bytes += cost
         line.added += 1
@@ -290,18 +293,24 @@ class Session:
         """Whether the line has a message to send now, which is the first one then."""
         if line is self._topics and self._publishing:
             return False
-        while line.frames and self._unwanted and (data := line.frames[0])[1] == REQUEST \
-                and number_of(data) not in self._requests:
-            self._unwanted -= 1
+        while line.frames and line.unwanted and not self._wanted(line.frames[0]):
+            line.unwanted -= 1
             line.pop()
         return bool(line.frames)
 
+    def _wanted(self, data: bytes) -> bool:
+        return data[1] != REQUEST or number_of(data) in self._requests
+
     def withdraw(self, number: int) -> bool:
         """A request is not wanted any more. Whether it waited in a line: it will not be sent."""
-        if number not in self._requests:
+        line = self._requests.pop(number, None)
+        if line is None:
             return False
-        self._requests.discard(number)
-        self._unwanted += 1
+        line.unwanted += 1
+        # others have their place when these are half of all; a mark counts on their number
+        if 2 * line.unwanted > len(line.frames) and not self._marked:
+            line.frames = deque(filter(self._wanted, line.frames))
+            line.bytes, line.unwanted = sum(map(len, line.frames)) + ROW * len(line.frames), 0
         return True
 
     def _send_next(self, line: Line) -> bool:
@@ -309,11 +318,9 @@ class Session:
         data = line.frames[0]
         if not self._seal(data):
             return False
-        self.window.send(len(data) + COST)
-        if data[1] in NEWS:
-            self.window.note()
-        elif data[1] == REQUEST:
-            self._requests.discard(number_of(data))
+        self.window.send(len(data) + COST, data[1] in NEWS)
+        if data[1] == REQUEST:
+            self._requests.pop(number_of(data), None)
         line.pop()
         return True
 
@@ -337,23 +344,29 @@ class Session:
     def _cut(self, data: bytes, publishes: bool) -> None:
         self._bulk_id += 1
         self._cut_bytes += len(data)
-        self._bulks.add(self._bulk_id)
-        self.sources.enter_cut(partial(self._send_part, [memoryview(data)], self._bulk_id,
-                                       data[1] in NEWS))
+        self._bulks[self._bulk_id] = data[1] in NEWS
+        self.sources.enter_cut(partial(self._send_part, [memoryview(data)], self._bulk_id))
         if publishes:
             self._publishing, self._waited = self._bulk_id, False
 
     def give_up(self) -> int:
         """Nothing more will be sent. Returns the number of frames that were not sent whole."""
-        count = len(self._bulks) + sum(line.clear() for line in self._lines) - self._unwanted
+        count = len(self._bulks) + sum(line.clear() for line in self._lines)
         self.sources.clear()
         self._bulks.clear()
         self._requests.clear()
-        self._unwanted = self._cut_bytes = self._publishing = 0
+        self._cut_bytes = self._publishing = 0
         return count
+
+    @property
+    def holds_news(self) -> bool:
+        """Whether something that nobody answers has not been sent whole."""
+        return any(self._bulks.values()) \
+            or any(data[1] in NEWS for line in self._lines for data in line.frames)
 
     def mark(self) -> tuple[int, ...]:
         """What has been given to it so far, for has_sent()."""
+        self._marked = True
         return self._bulk_id, *(line.added for line in self._lines)
 
     def has_sent(self, mark: tuple[int, ...]) -> bool:
@@ -383,19 +396,15 @@ class Session:
         self.window.give_back(len(data) + COST)
         self.sources.feed_soon()
 
-    def _send_part(self, rest: list[memoryview], number: int, news: bool) -> bool:
+    def _send_part(self, rest: list[memoryview], number: int) -> bool:
         left = rest.pop()
         piece, more = left[:frames.PART], len(left) > frames.PART
         if more:
             rest.append(left[frames.PART:])
         if not self._seal(frames.encode(frames.Part(number, bytes(piece), not more))):
             return False                # give_up() counts it
-        self.window.send(len(piece) + COST)
+        self.window.send(len(piece) + COST, not more and self._bulks.pop(number, False))
         self._cut_bytes -= len(piece)
-        if not more:
-            self._bulks.discard(number)
-            if news:
-                self.window.note()
         if number == self._publishing and not more:
             self._publishing = 0
             if self._topics.frames and not self._topics.entered:

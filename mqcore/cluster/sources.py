@@ -125,11 +125,11 @@ class Sources:
         """Whether the window has room for another message."""
         return self._window.open and not self._full()
 
-    def ahead(self, size: int, most: int) -> bool:
+    def ahead(self, size: int, most: int, news: bool) -> bool:
         """Send a short message, although the window is full, if so many bytes more are not on their
         way, and if it is not ahead of those that wait by as much: they would never have a turn."""
         waits = len(self)
-        if waits and self._ahead + size > most or not self._window.takes(size, most):
+        if waits and self._ahead + size > most or not self._window.takes(size, news, most):
             return False
         self._ahead = self._ahead + size if waits else 0
         return True

@@ -28,7 +28,6 @@ from mqcore.cluster.patterns import (
     Rising,
     Table,
     check_pattern,
-    check_topic,
 )
 from mqcore.cluster.turns import Turns
 from mqcore.errors import RecvTimeout, UsageError
@@ -301,22 +300,27 @@ class Topics:
     # -- messages ----------------------------------------------------------------------------------
 
     def publish(self, topic: str, body: bytes) -> int:
-        """To everybody who wants it. Returns the number of nodes, this one included."""
-        check_topic(topic)
+        """To everybody who wants it. Returns the number of nodes, this one included. `topic` has
+        been checked."""
         self.seq += 1
         self.published += 1
-        plain: set[Any] = set()
+        chosen: dict[Any, list[str]] = {}       # takers, with the groups that each serves
         groups: dict[str, list[Any]] = {}
         for taker, group in self.remote.takers(topic):
-            groups.setdefault(group, []).append(taker) if group else plain.add(taker)
-        here = {group for _, group in self.local.takers(topic)}
-        for group in here - {""}:
-            groups.setdefault(group, []).append(None)
-        if "" in here:
-            plain.add(None)
-        chosen: dict[Any, list[str]] = {taker: [] for taker in plain}
-        for group, takers in groups.items():
-            chosen.setdefault(self._one(takers), []).append(group)
+            if group:
+                groups.setdefault(group, []).append(taker)
+            else:
+                chosen[taker] = []
+        for group in {group for _, group in self.local.takers(topic)}:
+            if group:
+                groups.setdefault(group, []).append(None)
+            else:
+                chosen[None] = []
+        plain = chosen
+        if groups:
+            plain = chosen.copy()
+            for group, takers in groups.items():
+                chosen.setdefault(self._one(takers), []).append(group)
         if not chosen:
             self.unmatched += 1
         for taker, its in chosen.items():
@@ -337,7 +341,8 @@ class Topics:
     def _send(self, link: Any, topic: str, body: bytes, plain: bool, groups: list[str]) -> bool:
         """More groups than fit into one frame take several, with a number each."""
         sent = True
-        text = trace.to_text(trace.current())
+        context = trace.current()
+        text = "" if context is None else trace.to_text(context)
         process = link.member.record.id, link.epoch
         for at in range(0, len(groups) or 1, frames.BATCH):
             self.seq += at > 0
@@ -360,7 +365,7 @@ class Topics:
 
     def _take(self, member: Member, frame: frames.Publish) -> None:
         self.deliver(member, frame.topic, frame.body, frame.plain, frame.groups,
-                     trace.from_text(frame.trace))
+                     trace.from_text(frame.trace) if frame.trace else None)
 
     def deliver(self, peer: Member, topic: str, body: bytes, plain: bool,
                 groups: tuple[str, ...], context: trace.TraceContext | None = None) -> None:
@@ -371,8 +376,8 @@ class Topics:
                 feeds.add(feed)
             elif group in groups:
                 shared.setdefault(group, []).append(feed)
-        feeds.update(min(those, key=lambda feed: (feed.waiting, feed.received))
-                     for those in shared.values())
+        for those in shared.values():
+            feeds.add(min(those, key=lambda feed: (feed.waiting, feed.received)))
         for feed in feeds:
             feed.put(Publication(topic, body, peer, context))
 

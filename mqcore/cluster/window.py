@@ -36,17 +36,20 @@ PERIOD = 60.0           # seconds
 class Window:
     """`clock()`: seconds, like those of the peer's reports."""
 
-    __slots__ = ("_before", "_begun", "_clock", "_ends", "_fastest", "_mark_at", "_marks",
-                 "_reserved", "limit", "news", "taken", "unacked")
+    __slots__ = ("_before", "_begun", "_clock", "_confirmed", "_ends", "_fastest", "_mark_at",
+                 "_marks", "_noted", "_reserved", "_runs", "arrived", "limit", "taken", "unacked")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.limit = LEAST
         self.unacked = 0        # bytes on their way
         self._reserved = 0      # bytes that a tunnel may send, or not
-        self.taken = 0          # bytes ever
-        # bytes ever without the reserved ones, after each message that nobody answers
-        self.news: deque[int] = deque()
+        self.taken = 0          # bytes ever that have been reported
+        self.arrived = 0        # bytes ever that have been taken, whether or not that was reported
+        # messages that nobody answers ("news"): how many there have ever been, and have arrived
+        self._noted = self._confirmed = 0
+        # what these counts become: bytes ever without the reserved ones, and news up to there
+        self._runs: deque[tuple[int, int]] = deque()
         # bytes ever without the reserved ones, at each report to expect, and when it was
         self._marks: deque[tuple[int, float]] = deque()
         self._mark_at = REPORT  # `unacked` at the next mark
@@ -63,42 +66,60 @@ class Window:
         """Bytes ever, the reserved ones included."""
         return self.taken + self.unacked + self._reserved
 
-    def takes(self, size: int, more: int = 0) -> bool:
+    def takes(self, size: int, news: bool = False, more: int = 0) -> bool:
         """send(), if it would be open with `more` bytes more."""
         unacked = self.unacked
         if unacked + self._reserved >= self.limit + more:
             return False
         # as in send(): this is called for each small message
+        if news:
+            self._noted += 1
         self.unacked = unacked = unacked + size
         if unacked >= self._mark_at:
             self._mark()
         return True
 
-    def send(self, size: int) -> None:
-        """A message is sent. The receiver counts the same ones in the same order."""
+    def send(self, size: int, news: bool = False) -> None:
+        """A message is sent. The receiver counts the same ones in the same order. news: nobody
+        answers it, so it is counted until the peer has taken it."""
+        if news:
+            self._noted += 1
         self.unacked += size
         if self.unacked >= self._mark_at:
             self._mark()
 
+    def unsend(self) -> None:
+        """The connection was over before the last one of the news was sent."""
+        self._noted -= 1
+
     def _mark(self) -> None:
         self._mark_at = self.unacked + REPORT
-        self._marks.append((self.taken + self.unacked, self._clock()))
+        self._marks.append((self.position(), self._clock()))
 
-    def note(self) -> None:
-        """What has been sent last is a message that nobody answers: remember it until the peer has
-        taken it."""
-        self.news.append(self.taken + self.unacked)
+    def position(self) -> int:
+        """Bytes ever without the reserved ones. The peer will say when it has taken as many: news
+        are counted up to here."""
+        end = self.taken + self.unacked
+        if self._noted > (self._runs[-1][1] if self._runs else self._confirmed):
+            self._runs.append((end, self._noted))
+        return end
 
     def confirm(self, end: int) -> None:
         """So many bytes ever have been taken, whether or not that has been reported."""
-        news = self.news
-        while news and news[0] <= end:
-            news.popleft()
+        self.arrived = max(self.arrived, end)
+        runs = self._runs
+        while runs and runs[0][0] <= end:
+            self._confirmed = runs.popleft()[1]
+
+    @property
+    def news(self) -> int:
+        """Those of which the peer has not said that it has taken them."""
+        return self._noted - self._confirmed
 
     def forget(self) -> int:
-        """How many of these messages have perhaps not been taken, now that the link is over."""
-        count = len(self.news)
-        self.news.clear()
+        """How many of the news have perhaps not been taken, now that the link is over."""
+        count, self._confirmed = max(0, self.news), self._noted
+        self._runs.clear()
         return count
 
     def reserve(self, size: int) -> None:
@@ -128,7 +149,7 @@ class Window:
             mark = marks.popleft()
         if mark is not None:
             self._measured(size, at - mark[1], limited and mark[0] > self._begun)
-        if self.news:
+        if self.taken > self.arrived:
             self.confirm(self.taken)
 
     def _measured(self, size: int, delay: float, limited: bool) -> None:

@@ -1,6 +1,8 @@
 """Messages that are not cut have a window, too: frames that carry none do not wait for them."""
 
 import asyncio
+import random
+from collections import deque
 
 import pytest
 from cluster_sessions import linked
@@ -217,6 +219,66 @@ def test_requests_that_are_not_wanted_any_more_are_not_counted_as_unsent(pair):
         wanted += one.withdraw(number)
     waiting = len(one._long.frames)
     assert one.give_up() == waiting - wanted
+
+
+@pytest.mark.parametrize("size", [1000, 60_000])
+def test_requests_that_are_withdrawn_leave_their_place_to_others(pair, size):
+    one, _, _, carry = pair
+    number = 0
+    while one.send(request(number, size)):
+        number += 1
+    withdrawn = {of for of in range(number) if of % 7 and one.withdraw(of)}
+    assert one.waiting < BACKLOG // 2
+    others = range(number, number + len(withdrawn) // 3)
+    assert all(one.send(request(of, size)) for of in others)
+    got = [frame.id for frame in carry()]
+    assert got == [of for of in range(others.stop) if of not in withdrawn]
+    assert one.waiting == 0 and not one._requests and one.give_up() == 0
+
+
+def test_requests_that_are_withdrawn_do_not_count_as_sent(pair):
+    """Those that wait before a mark, or after it."""
+    one, _, _, carry = pair
+    assert all(one.send(request(number, 60_000)) for number in range(40))
+    mark = one.mark()
+    assert all(one.send(request(number, 60_000)) for number in range(40, 200))
+    for number in range(30, 200):
+        one.withdraw(number)
+    assert not one.has_sent(mark)
+    while not one.has_sent(mark):
+        assert carry(1)
+    assert not one._requests and {frame.id for frame in carry()} <= set(range(30))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_how_many_messages_that_nobody_answers_have_not_arrived(seed):
+    """Of all that have been sent before a report or a Ping, it is exact."""
+    rng, own, ends = random.Random(seed), window.Window(), deque()
+    sent = taken = reported = 0
+    reports, pings = deque(), deque()
+    for _ in range(3000):
+        if rng.random() < 0.6:
+            size, news = rng.choice((300, 5_000, 60_000)), rng.random() < 0.5
+            if not own.takes(size, news, 1 << 20):
+                continue
+            sent += size
+            ends += [sent] * news
+            taken += size
+            if taken - reported >= window.REPORT:       # as the other side counts them
+                reports.append(taken - reported)
+                reported = taken
+        elif rng.random() < 0.3:
+            pings.append(own.position())
+        elif reports or pings:
+            if pings and (not reports or rng.random() < 0.5):
+                own.confirm(end := pings.popleft())
+            else:
+                own.took(reports.popleft(), 0.0)
+                end = own.taken
+            while ends and ends[0] <= end:
+                ends.popleft()
+        assert own.news == len(ends)
+    assert own.forget() == len(ends) and own.news == 0
 
 
 @pytest.mark.parametrize("size", [1000, 30_000, 200_000])

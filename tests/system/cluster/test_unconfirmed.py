@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mqcore import cluster
-from mqcore.cluster import drain, session
+from mqcore.cluster import drain, frames, session
 from mqcore.testing import SlowLink
 
 LIMIT = 50.0
@@ -61,6 +61,108 @@ def test_what_a_broken_link_has_not_carried_is_counted(once, key, arrives):
         assert dropped == {} if arrives else dropped["unconfirmed"] + dropped["unsent"] == 500
 
     once(lambda: publishing(use)(key))
+
+
+@pytest.mark.parametrize("size", [70_000, 3_000_000])
+def test_a_large_publication_that_a_broken_link_has_carried_in_part(once, key, size):
+    async def main():
+        async with cluster.ajoin(key, udp=False, url=NOWHERE) as taker, \
+                taker.asubscribe("t") as feed:
+            with SlowLink(taker.links.urls[0]) as slow:
+                async with cluster.ajoin(key, udp=False, url=NOWHERE, seeds=[slow.url]) as net:
+                    assert await net.until(lambda: net.topics.remote.takers("t"), LIMIT)
+                    slow.stall()
+                    assert await net.apublish("t", bytes(size)) == 1
+                    draining = asyncio.ensure_future(net.adrain(LIMIT))
+                    assert await taker.until(lambda: net.draining, LIMIT)
+                    slow.shut()
+                    assert await draining is False
+                    assert feed.received == 0 and sum(net.links.dropped.values()) == 1
+
+    once(main)
+
+
+def test_a_drain_takes_no_longer_than_it_may(once, key, monkeypatch):
+    monkeypatch.setattr(drain, "STALLED", 1e9)
+    monkeypatch.setattr(drain, "LONGEST", 0.1)
+
+    async def main():
+        async with cluster.ajoin(key, udp=False) as taker, taker.asubscribe("t"):
+            async with cluster.ajoin(key, udp=False, seeds=[taker.url]) as net:
+                assert await net.until(lambda: net.topics.remote.takers("t"), LIMIT)
+                taker.handlers[frames.Ping] = lambda link, frame: None
+                assert await net.apublish("t", b"1") == 1
+                assert await net.adrain(0.1) is False
+
+    once(main)
+
+
+def test_a_drain_waits_for_a_busy_member_as_long_as_it_may(once, key, monkeypatch):
+    """Which takes nothing for longer than a node that leaves waits."""
+    monkeypatch.setattr(drain, "STALLED", 0.1)
+
+    async def main():
+        async with cluster.ajoin(key, udp=False) as taker, taker.asubscribe("t") as feed:
+            async with cluster.ajoin(key, udp=False, seeds=[taker.url]) as net:
+                assert await net.until(lambda: net.topics.remote.takers("t"), LIMIT)
+                answer, pings = taker.handlers[frames.Ping], []
+                taker.handlers[frames.Ping] = lambda link, frame: pings.append((link, frame))
+                assert await net.apublish("t", b"1") == 1
+                [link] = [link for link in net.links.by_rid.values() if link.member]
+                draining = asyncio.ensure_future(net.adrain(LIMIT))
+                assert await taker.until(lambda: link.stalled >= 0, LIMIT)
+                await asyncio.sleep(0)
+                assert not net.closed and pings
+                taker.handlers[frames.Ping] = answer
+                for link, frame in pings:
+                    answer(link, frame)
+                assert await draining is True and feed.received == 1
+
+    once(main)
+
+
+def test_a_link_that_moves_is_waited_for_although_another_one_does_not(once, key, monkeypatch):
+    monkeypatch.setattr(drain, "STALLED", 0.3)
+
+    async def main():
+        async with cluster.ajoin(key, udp=False, url=NOWHERE) as well, well.asubscribe("t"), \
+                cluster.ajoin(key, udp=False, url=NOWHERE) as stuck, stuck.asubscribe("t"):
+            with SlowLink(stuck.links.urls[0]) as slow:
+                seeds = [well.links.urls[0], slow.url]
+                async with cluster.ajoin(key, udp=False, url=NOWHERE, seeds=seeds) as net:
+                    assert await net.until(lambda: len(net.topics.remote.takers("t")) == 2, LIMIT)
+                    links = {member.id: member.link for member in net.members()}
+                    links = [links[well.id], links[stuck.id]]
+                    slow.stall()
+                    assert await net.apublish("t", b"1") == 2
+                    assert not await drain._heard(net, links, LIMIT)
+                    monkeypatch.setattr(drain, "STALLED", LIMIT)
+                    assert await net.apublish("t", b"2") == 2
+                    assert not await drain._heard(net, links, LIMIT)    # not for the stuck one
+                    news = [link.session.window.news for link in links]
+                    assert news == [0, 2] and await drain._heard(net, links[:1], LIMIT)
+                    monkeypatch.setattr(drain, "LONGEST", 0.1)
+
+    once(main)
+
+
+def test_what_has_arrived_is_asked_before_a_spare_link_ends(once, key):
+    async def main():
+        async with cluster.ajoin(key, udp=False, url=NOWHERE) as net:
+            seeds = [net.links.urls[0]]
+            async with cluster.ajoin(key, udp=False, url=NOWHERE, seeds=seeds) as taker, \
+                    taker.asubscribe("t"):
+                assert await net.until(lambda: net.topics.remote.takers("t"), LIMIT)
+                [member] = net.directory.members.values()
+                link = member.link
+                assert await net.apublish("t", b"1") == 1 and not net.links.pings
+                member.link = None      # another one is used
+                net.links.spare(link, frames.Spare())
+                member.link = link
+                assert net.links.pings
+                assert await net.until(lambda: not link.session.window.news, LIMIT)
+
+    once(main)
 
 
 @pytest.mark.parametrize("size", [20_000, 100_000])
