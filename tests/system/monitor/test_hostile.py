@@ -338,6 +338,21 @@ def test_an_agent_that_answers_twice_hides_no_other():
         assert shot.context.id == context._monitor.id
 
 
+def test_an_agent_of_a_later_version_hides_no_other():
+    with mq.Context(monitor=True) as context, mq.Context() as other, \
+            mq.Respondent(bind="tcp://127.0.0.1:0", context=other) as later:
+        def answers():
+            later.recv_msg(timeout=30).reply(b'{"op":"failure","v":2,"code":"version","text":"2"}')
+
+        thread = threading.Thread(target=answers)
+        thread.start()
+        with monitor.Client([context._monitor.url, later.endpoints[0].url]) as client:
+            shot, = client.snapshots(timeout=30.0)
+            assert "version 2" in client.failure
+        thread.join()
+        assert shot.context.id == context._monitor.id
+
+
 @pytest.mark.parametrize("sum_,bucket,count", [(1, 312, 1), (1, 10 ** 9, 1), (1, -1, 1), (1, 1, -1),
                                                (-1, 1, 1)])
 def test_histograms_that_nobody_measured_are_malformed(sum_, bucket, count):
