@@ -167,7 +167,8 @@ def test_a_connection_that_reads_no_answer_is_closed(monkeypatch):
 def test_a_host_is_named_as_browsers_name_it(host):
     with Console(host=host) as console:
         assert get(console.page)[0] == 200
-        assert get(console.page, Host=host.lower() + ":" + console.page[:-1].split(":")[2])[0] == 200
+        port = console.page[:-1].rpartition(":")[2]
+        assert get(console.page, Host=f"{host.lower()}:{port}")[0] == 200
 
 
 def test_the_port_of_the_scheme_need_not_be_named():
