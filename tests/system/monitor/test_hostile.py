@@ -353,14 +353,31 @@ def test_an_agent_of_a_later_version_hides_no_other():
         assert shot.context.id == context._monitor.id
 
 
+def forged(**fields):
+    """The snapshot of one socket with these fields, as a client reads it."""
+    with mq.Context(monitor=True):
+        shot = json.loads(protocol.encode(monitor.look()[0]))
+    shot["sockets"] = [{"number": 1, "pattern": "pull", **fields}]
+    return protocol.decode_answer(json.dumps(shot).encode())
+
+
 @pytest.mark.parametrize("sum_,bucket,count", [(1, 312, 1), (1, 10 ** 9, 1), (1, -1, 1), (1, 1, -1),
                                                (-1, 1, 1)])
 def test_histograms_that_nobody_measured_are_malformed(sum_, bucket, count):
-    facts = {"number": 1, "pattern": "pull",
-             "latencies": {"sent": {"sum": sum_, "counts": {str(bucket): count}}}}
+    latency = {"sum": sum_, "counts": {str(bucket): count}}
+    forged(latencies={"sent": {"sum": 1, "counts": {"311": 1}}})
     with pytest.raises(protocol.Malformed):
-        protocol.decode_answer(json.dumps(
-            {"op": "snapshot", "v": 1, "at": 1.0, "clock": 1.0, "sockets": [facts]}).encode())
+        forged(latencies={"sent": latency})
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1, 10 ** 400],
+                         ids=["high", "low", "huge"])
+@pytest.mark.parametrize("field", ["sent", "lost"])
+def test_numbers_beyond_64_bits_are_malformed(number, field):
+    """A table of rates would fail, and show no other program either."""
+    forged(sent=(1 << 63) - 1)
+    with pytest.raises(protocol.Malformed):
+        forged(**{field: number if field == "sent" else {"full": number}})
 
 
 def test_a_thousand_sockets_with_ten_thousand_peers():
