@@ -185,7 +185,7 @@ def _function(target: Any) -> Callable[[Any], object]:
     if not callable(target):
         raise UsageError(f"a hook must be a function, not {type(target).__name__}",
                          hint="a function of one argument, the message")
-    if any(map(inspect.iscoroutinefunction, (target, getattr(target, "__call__", None)))):
+    if any(map(inspect.iscoroutinefunction, (target, target.__call__))):
         raise UsageError(f"the hook {_name(target)} is a coroutine function: a device's "
                          "thread has no event loop", hint="use a plain function")
     return target  # type: ignore[no-any-return]

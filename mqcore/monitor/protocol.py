@@ -29,6 +29,7 @@ EVENTS = b"event."          # topics begin with it; the kind of event follows
 #: what fits into 64 bits; Python's own have no end, and arithmetic with floats would fail
 Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Id = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class Malformed(Error):
@@ -97,7 +98,7 @@ class Process(Struct):
 class ContextFacts(Struct):
     """A context. `id` is unique, and new for each context. `handles`: native objects alive."""
 
-    id: str
+    id: Id
     name: str
     io_threads: Number = 1
     sockets: Number = 0
@@ -290,7 +291,7 @@ class EventFacts(Struct):
 
     v: Number
     at: float
-    context: str
+    context: Id
     socket: Number
     pattern: str
     kind: str

@@ -23,6 +23,7 @@ from mqcore.console.control import WATCHES, shown
 from mqcore.console.requests import PAGE_ROWS
 from mqcore.console.serving import PAGES, as_browsers_write, check_host, places_of
 from mqcore.console.stores import query
+from mqcore.console.views import reasons
 from mqcore.console.web import CONNECTIONS
 
 LIMIT = 60
@@ -231,6 +232,12 @@ def test_tables_are_cut_sorted_and_searched(program):
         assert [row["pattern"] for row in found["rows"]] == ["rep"]
         assert ask("totals")["totals"]["sockets"] == len(pulls) + 1
         assert "no column" in ask("sockets", sort="nothing")["text"]
+
+
+def test_reasons_of_drops_are_bounded_and_printable():
+    found = reasons({"\x1b[2J" + "x" * 10_000: 3, **{str(n): 1 for n in range(1000)}})
+    assert len(found) == 50 and all(name.isprintable() and len(name) < 210 for name in found)
+    assert next(iter(found.values())) == 3
 
 
 def test_slow_peers_come_first(program):
