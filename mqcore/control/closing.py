@@ -191,7 +191,7 @@ class Closing(Peers):
     def _none_left(self) -> bool:
         self.hub.pump()
         self.core._drop_all()
-        return self.core._settled() and not self.connections
+        return bool(self.core._settled()) and not self.connections
 
     def _closing_report(self, accounts: Mapping[str, Any], unacked: int,
                         started: float) -> CloseReport:

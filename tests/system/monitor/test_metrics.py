@@ -240,10 +240,10 @@ def test_counters_of_components_of_one_name_never_go_down():
         assert forth() is None
 
 
-def test_counters_that_no_look_finds_are_forgotten(monkeypatch):
+def test_counters_that_no_look_finds_are_forgotten(context, monkeypatch):
     monkeypatch.setattr(metrics, "MOST_KEPT", 0)
     moment = iter(range(100))
-    source = Source(mq.Context(), clock=lambda: next(moment))
+    source = Source(context, clock=lambda: next(moment))
     copiers = [Copier(5), Copier(5)]
     for copier in copiers:
         COMPONENTS.add(copier)
