@@ -12,6 +12,7 @@ import atexit
 import logging
 import os
 import sys
+import threading as threads
 import time
 from types import FrameType
 from typing import Any
@@ -28,6 +29,7 @@ ON = ("1", "on", "yes", "true")
 EVERY = 1.0         # seconds between two looks; a call is blocked once it has slept for so long
 MOST = 20           # calls that one look explains
 LONGEST = 4000      # characters of one explanation
+OURS = "mqcore-"    # begins the names of mqcore's threads
 _log = logging.getLogger("mqcore.debug")
 _waits: dict[int, tuple[Any, int]] = {}     # thread: (socket, when it fell asleep, in ns)
 _state: dict[str, Any] = {"on": False, "thread": None}
@@ -68,6 +70,12 @@ def place_of(frame: FrameType | None) -> str:
     return ""
 
 
+def thread_of(name: str) -> str:
+    """The same for a call without a line of the program, such as Thread(target=sock.recv). "" for
+    a thread of mqcore."""
+    return "" if name.startswith(OURS) else f"the thread {name!r}"
+
+
 # -- blocked calls ---------------------------------------------------------------------------------
 
 
@@ -83,10 +91,11 @@ class Looks:
         """Explain the calls that have slept for EVERY seconds, the longest first; returns how
         many."""
         frames = sys._current_frames()
+        names = {one.ident: one.name for one in threads.enumerate()}
         seen: dict[int, tuple[Any, float]] = {}
         late = []
         for thread, (sock, since) in list(_waits.items()):
-            place = place_of(frames.get(thread))
+            place = place_of(frames.get(thread)) or thread_of(names.get(thread, OURS))
             call = id(sock), place, moved(sock)
             before = self._seen.get(thread)
             first = before[1] if before is not None and before[0] == call else since / 1e9

@@ -24,6 +24,7 @@ from mqcore.control.events import Closed, Event
 from mqcore.errors import SocketClosed, UsageError
 
 BACKLOG = 1000      # events that wait for the thread; further ones are counted
+TURN = 16           # events that the thread logs before it looks whether a report is due
 KEYS = 16 << 10     # pairs of socket and kind that have a rate of their own
 OTHERS = -1, ""
 PAUSE = 1.0         # seconds after which what was suppressed is reported
@@ -121,7 +122,7 @@ class EventLog:
         """Any thread, perhaps with the hub's lock."""
         if self._only is not None and event.socket is not self._only():
             return
-        if len(self._queue) >= BACKLOG:
+        if len(self._queue) >= BACKLOG and not self._is_last(event):
             self._lost += 1
         else:
             self._queue.append(event)
@@ -134,21 +135,27 @@ class EventLog:
         while True:
             owes = bool(self._limit.suppressed) or self._lost > self._told
             due = None if not owes else due or time.monotonic() + PAUSE
-            self._wake.wait(None if due is None else max(0.0, due - time.monotonic()))
+            if not self._queue:
+                self._wake.wait(None if due is None else max(0.0, due - time.monotonic()))
             self._wake.clear()
             ending = self._ending       # close() sets it before the flag, so no end is missed
-            while self._queue:
+            for _ in range(min(TURN, len(self._queue))):
                 event = self._queue.popleft()
                 self._log(event)
-                if self._only is not None and isinstance(event, Closed) and not event.endpoint:
+                if self._is_last(event):
                     self._hub.unobserve(self._observed)
-                    ending = True       # the last event of this socket
+                    self._ending = ending = True
                 del event               # it keeps its socket
+            ending = ending and not self._queue
             if ending or due is not None and time.monotonic() >= due:
                 self._report()
                 due = None
-            if ending and not self._queue:
+            if ending:
                 return
+
+    def _is_last(self, event: Event) -> bool:
+        """Whether the log ends with it: that of a socket ends with the socket."""
+        return self._only is not None and isinstance(event, Closed) and not event.endpoint
 
     def _log(self, event: Event) -> None:
         key = event.socket._links.number, event.kind

@@ -128,7 +128,7 @@ class Hook:
                              hint=f"use {choices[0]!r} or {choices[1]!r}")
         if not isinstance(name, str):
             raise UsageError(f"the name of a hook is text, not {type(name).__name__}")
-        name = name or str(getattr(target, "__qualname__", type(target).__qualname__))
+        name = name or _name(target)
         return cls(kind, target, direction=direction, on_error=on_error, name=name, **more)
 
     def _core(self) -> HookCore:
@@ -175,14 +175,18 @@ def _imported(place: str) -> Any:
                          hint="check the name, and that Python finds the module") from error
 
 
+def _name(target: Any) -> str:
+    return str(getattr(target, "__qualname__", type(target).__qualname__))
+
+
 def _function(target: Any) -> Callable[[Any], object]:
     if isinstance(target, str):
         target = _imported(target)
     if not callable(target):
         raise UsageError(f"a hook must be a function, not {type(target).__name__}",
                          hint="a function of one argument, the message")
-    if inspect.iscoroutinefunction(target):
-        raise UsageError(f"the hook {target.__qualname__} is a coroutine function: a device's "
+    if any(map(inspect.iscoroutinefunction, (target, target.__call__))):
+        raise UsageError(f"the hook {_name(target)} is a coroutine function: a device's "
                          "thread has no event loop", hint="use a plain function")
     return target  # type: ignore[no-any-return]
 

@@ -98,7 +98,7 @@ async def in_thread(fn: Callable[[], T], hurry: Callable[[], Any] | None = None)
             thread.join()
             again.ring()
 
-        threading.Thread(target=joined, daemon=True).start()
+        threading.Thread(target=joined, name="mqcore-call", daemon=True).start()
         await shielded(again)
         raise
     thread.join()

@@ -57,7 +57,7 @@ def number(value: float) -> str:
 
 
 def reasons(dropped: dict[str, int]) -> str:
-    return ", ".join(f"{reason} {number(count)}"
+    return ", ".join(f"{printable(reason)} {number(count)}"
                      for reason, count in sorted(dropped.items(), key=lambda one: -one[1])) or "-"
 
 

@@ -160,7 +160,7 @@ class View:
                  f"high-water marks  send {row.send_hwm}  receive {row.recv_hwm}",
                  f"drops  {reasons(row.dropped)} ({number(row.drop_rate)}/s)",
                  f"reconnects {row.reconnects}  failed handshakes {row.failed_handshakes}"]
-        lines += [f"latency  {kind.replace('_', ' ')}: p50 {duration(one.p50)}, "
+        lines += [f"latency  {printable(kind.replace('_', ' '))}: p50 {duration(one.p50)}, "
                   f"p99 {duration(one.p99)}" for kind, one in row.latencies.items()]
         lines += [f"error  {printable(error)}" for error in row.errors[:3]]
         space = max(1, height - len(lines) - 8)
@@ -172,7 +172,7 @@ class View:
                              ratio=3 if name == "address" else None)
         for peer in peers[self._scroll:self._scroll + space]:
             table.add_row(*map(Text, peer_cells(peer)))
-        title = f"{printable(row.program)} {row.pid}  {row.pattern} {row.socket}"
+        title = f"{printable(row.program)} {row.pid}  {printable(row.pattern)} {row.socket}"
         return Group(*self._status(f"{title}  {len(row.peers)} of {row.peers_connected} peers",
                                    DETAIL_HELP), *map(Text, lines), table)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import ipaddress
 import secrets
 from collections.abc import Iterable
 from typing import Any
@@ -49,6 +51,7 @@ class Console:
                  control: bool = False, tls_cert: str = "", tls_key: str = "",
                  insecure: bool = False, **options: Any) -> None:
         needs()
+        host = as_browsers_write(host)
         check_host(host, bool(tls_cert), insecure)
         chosen = [urls] if isinstance(urls, str) else list(urls or ())
         self._ending = Event()
@@ -81,12 +84,13 @@ class Console:
         port = page.getsockname()[1]
         names = sorted(NAMES) if host in NAMES else [host]
         scheme, live = ("https", "wss") if self._tls else ("http", "ws")
-        origins = " ".join(f"{scheme}://{name}:{port}" for name in names)
+        places = [place for name in names for place in places_of(scheme, name, port)]
+        origins = " ".join(f"{scheme}://{place}" for place in places)
         self._rep = Rep(context=self._context, **BOUNDS)
         self._rep._links.watchers.append(self._count_pages)
         url = self._rep.bind(f"{live}://{host}:0/{self._token}", origin=origins, **self._tls).url
         live_port = int(url.partition("://")[2].partition("/")[0].rpartition(":")[2])
-        site = Site({f"{name}:{port}" for name in names}, live_port,
+        site = Site(set(places), live_port,
                     # a Content-Security-Policy cannot name an IPv6 address
                     [f"{live}:" if name.startswith("[") else f"{live}://{name}:{live_port}"
                      for name in names])
@@ -153,6 +157,20 @@ def needs() -> None:
         if importlib.util.find_spec(name) is None:
             raise NotSupported(f"the console needs the package {name}",
                                hint='pip install "mqcore[console]"')
+
+
+def as_browsers_write(host: str) -> str:
+    """A host in the form that it has in a request's headers."""
+    if host.startswith("["):
+        with contextlib.suppress(ValueError):
+            return f"[{ipaddress.IPv6Address(host[1:-1])}]"
+    return host.lower()
+
+
+def places_of(scheme: str, name: str, port: int) -> list[str]:
+    """The values of a Host header for this server. A browser leaves out the scheme's own port."""
+    own = port == {"http": 80, "https": 443}[scheme]
+    return [f"{name}:{port}", *([name] if own else [])]
 
 
 def check_host(host: str, tls: bool, insecure: bool) -> None:

@@ -32,6 +32,7 @@ SOCKET_SORTS = ("rate", "program", "pattern", "endpoint", "peers", "out", "in", 
 PEER_SORTS = ("queued", "program", "address", "out", "in", "bytes", "drops", "rtt")
 COMPONENT_SORTS = ("kind", "name", "program", "state")
 COUNTERS = 12           # of a component, in a row
+MOST_REASONS = 50       # of a socket's drops
 EVENT_SORTS = ("number", "kind", "address", "endpoint")
 _log = logging.getLogger("mqcore.console")
 
@@ -122,9 +123,10 @@ class Views:
         return {"row": socket_row(row), "send_hwm": facts.send_hwm, "recv_hwm": facts.recv_hwm,
                 "sent": facts.sent, "received": facts.received, "unmatched": facts.unmatched,
                 "reconnects": facts.reconnects, "failed_handshakes": facts.failed_handshakes,
-                "broken_peers": facts.broken_peers, "dropped": facts.lost,
-                "endpoints": [{"url": clean(one.url), "kind": one.kind, "state": one.state,
-                               "error": clean(one.error)} for one in facts.endpoints[:50]],
+                "broken_peers": facts.broken_peers, "dropped": reasons(facts.lost),
+                "endpoints": [{"url": clean(one.url), "kind": clean(one.kind),
+                               "state": clean(one.state), "error": clean(one.error)}
+                              for one in facts.endpoints[:50]],
                 "more_endpoints": max(0, len(facts.endpoints) - 50)}
 
     def _explain(self, asked: requests.Explain) -> dict[str, Any]:
@@ -173,6 +175,11 @@ def clean_lines(text: str) -> str:
     return "\n".join(clean(line, 1000) for line in text.splitlines()[:200])
 
 
+def reasons(dropped: dict[str, int], most: int = MOST_REASONS) -> dict[str, int]:
+    """Drops by reason, which a program has named."""
+    return {clean(name): count for name, count in list(dropped.items())[:most]}
+
+
 def socket_row(row: SocketRow) -> dict[str, Any]:
     return {
         "context": row.context, "name": clean(row.context_name), "program": clean(row.program),
@@ -182,7 +189,7 @@ def socket_row(row: SocketRow) -> dict[str, Any]:
         "peers": row.peers_connected, "out": row.out_rate, "in": row.in_rate,
         "rate": row.out_rate + row.in_rate, "bytes": row.bytes_out_rate + row.bytes_in_rate,
         "queued": row.queued_out + row.queued_in, "drops": row.drops, "drop_rate": row.drop_rate,
-        "dropped": dict(list(row.dropped.items())[:8])}
+        "dropped": reasons(row.dropped, 8)}
 
 
 def peer_row(row: SocketRow, peer: PeerRow) -> dict[str, Any]:

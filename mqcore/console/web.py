@@ -27,7 +27,8 @@ FILES = {"/": ("index.html", "text/html; charset=utf-8"),
             for name in ("console", "map", "socket", "table", "zws")}}
 CONNECTIONS = 64        # at once; further ones get 503, and above twice as many nothing
 HEADER = 16 << 10       # bytes of a request's header
-IDLE = 5                # seconds until a connection without a whole request is closed
+IDLE = 5                # seconds until a connection is closed that does not send a whole request,
+                        # or does not read the answer
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -91,6 +92,8 @@ class Site:
 class Connection(H11Protocol):
     """uvicorn's, which ends a connection only once it has answered a request."""
 
+    _slow: Any = None       # the request that was being answered at the latest look
+
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._wait()
@@ -101,9 +104,10 @@ class Connection(H11Protocol):
         self._late = self.loop.call_later(IDLE, self._look)
 
     def _look(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
+        if self.cycle is None or self.cycle.response_complete or self.cycle is self._slow:
             self.transport.abort()
         else:
+            self._slow = self.cycle
             self._wait()
 
     def on_response_complete(self) -> None:

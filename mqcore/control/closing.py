@@ -179,12 +179,19 @@ class Closing(Peers):
         """Whether the engines have ended. I/O threads end them promptly, so it needs no time
         limit."""
         seen = self.core._change()
-        self.hub.pump()
-        self.core._drop_all()
-        if self.core._settled() and not self.connections:
+        if self._none_left():
             return True
+        if self.hub.world is not None:
+            self._pause(0)      # without letting time pass, which a callback there may not
+            if self._none_left():
+                return True
         self.core._wait(seen, 0.0005)
         return False
+
+    def _none_left(self) -> bool:
+        self.hub.pump()
+        self.core._drop_all()
+        return bool(self.core._settled()) and not self.connections
 
     def _closing_report(self, accounts: Mapping[str, Any], unacked: int,
                         started: float) -> CloseReport:

@@ -351,7 +351,7 @@ def side_by_side(*calls: Callable[[], Any]) -> None:
         return
     threads = []
     for call in calls[1:]:
-        thread = threading.Thread(target=call, daemon=True)
+        thread = threading.Thread(target=call, name="mqcore-call", daemon=True)
         try:
             start(thread)
         except RuntimeError:

@@ -10,7 +10,7 @@ from typing import Any
 from mqcore.api.context import Context
 from mqcore.api.pubsub import Sub
 from mqcore.api.survey import Surveyor
-from mqcore.errors import Error, Timeout
+from mqcore.errors import Error, Timeout, UsageError
 from mqcore.monitor import place, protocol
 from mqcore.monitor.protocol import EventFacts, Snapshot
 
@@ -32,7 +32,7 @@ class Client:
         self._context = Context(monitor=False)
         #: answers that could not be read, since the start
         self.malformed = 0
-        #: the text of the latest Failure, or ""
+        #: the text of the latest Failure, or of another version's answer, or ""
         self.failure = ""
         #: events that this reader or the contexts dropped, since the start of events()
         self.events_lost = 0
@@ -93,6 +93,8 @@ class Client:
                 protocol.check_version(answer.v)
             except protocol.Malformed:
                 self.malformed += 1
+            except UsageError as error:     # of a later version, which hides no other context
+                self.failure = error.text
             else:
                 if isinstance(answer, protocol.Failure):
                     self.failure = answer.text

@@ -27,6 +27,8 @@ from mqcore.monitor.components import components
 from mqcore.monitor.protocol import Components, Snapshot, SocketFacts
 
 FRESH = 0.5         # seconds for which a look serves all metrics and all scrapes
+KEPT = 3600.0       # seconds for which a counter is remembered that no look finds
+MOST_KEPT = 50_000  # counters that are remembered, beside those of the latest look
 PATIENCE = 2.0      # seconds to wait for other processes
 SOCKET_LABELS = ("program", "pid", "context", "name", "socket", "pattern", "endpoint")
 CONTEXT_LABELS = ("program", "pid", "context", "name")
@@ -127,8 +129,8 @@ METRICS = (
 
 
 class Seen(NamedTuple):
-    """One look, for all metrics. `ended`: what components have counted that are gone, while others
-    of their name go on. With it, a counter never goes down."""
+    """One look, for all metrics. `ended`: what components have counted that are gone, where others
+    have their name. With it, a counter never goes down, also if a process misses a look."""
 
     shots: list[Snapshot]
     listed: list[Components]
@@ -147,7 +149,7 @@ class Source:
         self._clock = clock
         self._until = -1.0
         self._seen = Seen([], [], {})
-        self._latest: Totals = {}
+        self._latest: dict[tuple[str, Labels], tuple[float, float]] = {}    # value, when
         self._client: Client | None = None
         self._own: Client | None = None
         self._contexts: list[tuple[str, Context]] = []
@@ -183,15 +185,21 @@ class Source:
         return Seen(shots, listed, self._ended(listed))
 
     def _ended(self, listed: list[Components]) -> Totals:
-        before, self._latest = self._latest, {}
-        ended: Totals = {}
+        now = self._clock()
+        ended = dict(self._seen.ended)
         for metric in METRICS:
             if metric.component is not None and metric.kind == "counter":
                 for labels, value in of_components(metric, listed):
                     key = metric.name, labels
-                    known = self._seen.ended.get(key, 0)
-                    ended[key] = known + max(0, before.get(key, 0) - value)
-                    self._latest[key] = value
+                    before = self._latest.pop(key, (0, now))[0]     # the latest ones stay last
+                    if before > value:
+                        ended[key] = ended.get(key, 0) + before - value
+                    self._latest[key] = value, now
+        missed = [(key, at) for key, (_, at) in self._latest.items() if at < now]
+        for number, (key, at) in enumerate(missed):
+            if at < now - KEPT or number < len(missed) - MOST_KEPT:
+                del self._latest[key]
+                ended.pop(key, None)
         return ended
 
     def close(self) -> None:

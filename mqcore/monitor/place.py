@@ -69,7 +69,12 @@ def program() -> str:
 def new_url(identity: str) -> str:
     """A new address in this user's folder. An address has room for 107 bytes."""
     name = re.sub(r"[^!-~]", "_", program())
-    return f"ipc://{private_folder()}/{name}-{os.getpid()}-{identity[:6]}{SUFFIX}"
+    return url_of(private_folder() / f"{name}-{os.getpid()}-{identity[:6]}{SUFFIX}")
+
+
+def url_of(path: Path) -> str:
+    """The URL of a socket file, whatever its folder is called."""
+    return "ipc://" + re.sub("[%?]", lambda found: f"%{ord(found[0]):02X}", os.fspath(path))
 
 
 def events_url(url: str) -> str:
@@ -94,7 +99,7 @@ def discover(where: Path | None = None) -> list[str]:
             names = sorted(islice(found, MOST))
     except FileNotFoundError:
         return []
-    return [f"ipc://{path / name}" for name in names if _listens(path / name)]
+    return [url_of(path / name) for name in names if _listens(path / name)]
 
 
 def _listens(path: Path) -> bool:

@@ -26,6 +26,12 @@ TRACE_ID = re.compile(r"[0-9a-f]{32}")
 EVENTS = b"event."          # topics begin with it; the kind of event follows
 
 
+#: what fits into 64 bits; Python's own have no end, and arithmetic with floats would fail
+Number = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Id = Annotated[str, msgspec.Meta(max_length=64)]
+
+
 class Malformed(Error):
     """A message is not one of this protocol."""
 
@@ -80,10 +86,10 @@ class ListComponents(Request, tag="components"):
 class Process(Struct):
     """The process that answers. `started`: seconds since the epoch."""
 
-    pid: int
+    pid: Number
     host: str
     program: str
-    uid: int
+    uid: Number
     started: float
     python: str
     mqcore: str
@@ -92,11 +98,11 @@ class Process(Struct):
 class ContextFacts(Struct):
     """A context. `id` is unique, and new for each context. `handles`: native objects alive."""
 
-    id: str
+    id: Id
     name: str
-    io_threads: int = 1
-    sockets: int = 0
-    handles: dict[str, int] = {}
+    io_threads: Number = 1
+    sockets: Number = 0
+    handles: dict[str, Number] = {}
 
 
 class EndpointFacts(Struct):
@@ -113,29 +119,29 @@ class EndpointFacts(Struct):
 class Counters(Struct):
     """The counters of mqcore.PeerStats, by the same names. A counter that is 0 is left out."""
 
-    offered: int = 0
-    written: int = 0
-    queued_out: int = 0
-    read: int = 0
-    delivered: int = 0
-    queued_in: int = 0
-    bytes_out: int = 0
-    bytes_in: int = 0
-    bytes_unread: int = 0
-    bytes_unacked: int = 0
-    writes: int = 0
-    reads: int = 0
-    bounced: int = 0
-    lost: int = 0
-    dropped_out: dict[str, int] = {}
-    dropped_in: dict[str, int] = {}
+    offered: Number = 0
+    written: Number = 0
+    queued_out: Number = 0
+    read: Number = 0
+    delivered: Number = 0
+    queued_in: Number = 0
+    bytes_out: Number = 0
+    bytes_in: Number = 0
+    bytes_unread: Number = 0
+    bytes_unacked: Number = 0
+    writes: Number = 0
+    reads: Number = 0
+    bounced: Number = 0
+    lost: Number = 0
+    dropped_out: dict[str, Number] = {}
+    dropped_in: dict[str, Number] = {}
 
 
 class PeerFacts(Counters):
     """A connected peer. `id` is unique in its socket. `socket`: inproc, the number of the peer's
     socket in this context. `rtt` in seconds, where the protocol measures it."""
 
-    id: int = 0
+    id: Number = 0
     address: str = ""
     local: str = ""
     endpoint: str = ""
@@ -143,13 +149,12 @@ class PeerFacts(Counters):
     pattern: str = ""
     routing_id: str = ""
     user: str | None = None
-    pid: int | None = None
-    socket: int | None = None
+    pid: Number | None = None
+    socket: Number | None = None
     since: float = 0.0
     rtt: float | None = None
 
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
 Bucket = Annotated[int, msgspec.Meta(ge=0, le=311)]
 
 
@@ -166,27 +171,27 @@ class SocketFacts(Struct):
     `queued_out`, `queued_in`: of all connected peers. `latencies`: by the names of
     Socket.histograms(); empty if the context measures none."""
 
-    number: int
+    number: Number
     pattern: str
-    send_hwm: int | None = None
-    recv_hwm: int | None = None
-    sent: int = 0
-    received: int = 0
-    waiting: int = 0
-    unmatched: int = 0
-    resent: int = 0
-    reconnects: int = 0
-    failed_handshakes: int = 0
-    broken_peers: int = 0
-    dropped: dict[str, int] = {}
+    send_hwm: Number | None = None
+    recv_hwm: Number | None = None
+    sent: Number = 0
+    received: Number = 0
+    waiting: Number = 0
+    unmatched: Number = 0
+    resent: Number = 0
+    reconnects: Number = 0
+    failed_handshakes: Number = 0
+    broken_peers: Number = 0
+    dropped: dict[str, Number] = {}
     gone: Counters = msgspec.field(default_factory=Counters)
     endpoints: list[EndpointFacts] = []
-    connected: int = 0
-    queued_out: int = 0
-    queued_in: int = 0
-    bytes_out: int = 0
-    bytes_in: int = 0
-    lost: dict[str, int] = {}
+    connected: Number = 0
+    queued_out: Number = 0
+    queued_in: Number = 0
+    bytes_out: Number = 0
+    bytes_in: Number = 0
+    lost: dict[str, Number] = {}
     peers: list[PeerFacts] = []
     latencies: dict[str, LatencyFacts] = {}
 
@@ -213,14 +218,14 @@ class ComponentFacts(Struct):
     name: str
     state: str = "running"
     error: str = ""
-    counts: dict[str, int | float] = {}
+    counts: dict[str, Number | float] = {}
 
 
 # -- answers ---------------------------------------------------------------------------------------
 
 
 class Answer(Struct, tag_field="op"):
-    v: int
+    v: Number
 
 
 class Welcome(Answer, tag="welcome"):
@@ -242,13 +247,13 @@ class Snapshot(Answer, tag="snapshot"):
     context: ContextFacts
     events: str
     sockets: list[SocketFacts] = []
-    left_out: int = 0
+    left_out: Number = 0
 
 
 class Explanation(Answer, tag="explanation"):
     """What mqcore.Socket.explain() says. "" if the socket does not exist."""
 
-    socket: int
+    socket: Number
     text: str
 
 
@@ -259,7 +264,7 @@ class Spans(Answer, tag="spans"):
     process: Process
     trace: str
     spans: list[SpanFacts] = []
-    overwritten: int = 0
+    overwritten: Number = 0
 
 
 class Components(Answer, tag="component_list"):
@@ -268,7 +273,7 @@ class Components(Answer, tag="component_list"):
 
     process: Process
     components: list[ComponentFacts] = []
-    left_out: int = 0
+    left_out: Number = 0
 
 
 class Failure(Answer, tag="failure"):
@@ -284,18 +289,18 @@ class EventFacts(Struct):
     has lost events. `lost`: events before this one that were not published, because there were too
     many."""
 
-    v: int
+    v: Number
     at: float
-    context: str
-    socket: int
+    context: Id
+    socket: Number
     pattern: str
     kind: str
-    number: int = 0
+    number: Number = 0
     endpoint: str = ""
-    peer: int | None = None
+    peer: Number | None = None
     address: str = ""
     reason: str = ""
-    lost: int = 0
+    lost: Number = 0
 
 
 encode = msgspec.json.Encoder().encode

@@ -14,6 +14,7 @@ import errno
 import select
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -114,13 +115,17 @@ class Link:
     def __init__(self, net: Network, number: int, client: Host, address: str) -> None:
         self.net, self.number, self.client, self.address = net, number, client, address
         self.name = f"{client.name}>{address}#{number}"
-        self.server = net._hosts.get(address.partition("/")[0])
         self.over = self.connected = False
         self.held_since: int | None = None
         self.error = 0
         self.ways: tuple[Way, ...] = ()
         self.near, self._left = _full_pair()
         self._right: socket.socket | None = None
+
+    @property
+    def server(self) -> Host | None:
+        """It may be made after the attempt to connect to it."""
+        return self.net._hosts.get(self.address.partition("/")[0])
 
     # -- the handshake, as of TCP ------------------------------------------------------------------
 
@@ -129,9 +134,13 @@ class Link:
         net = self.net
         if self.over or self._abandoned():
             return
-        if self.cut() or (net.loss and net._chance.random() < net.loss):
-            net._count("lost", "connect", self.name)
-            net._after(5 * RETRY << min(tries, RETRIES), self.knock, tries + 1)
+        if self.cut():
+            net._count("held", "hold", self.name)
+            self._again(self.knock, tries)
+            return
+        if net.loss and net._chance.random() < net.loss:
+            net._count("lost", "lose", self.name)
+            self._again(self.knock, tries)
             return
         door = net._doors.get(self.address)
         if door is None:
@@ -140,13 +149,17 @@ class Link:
             try:
                 self._right = door.accept_from()
             except OSError:  # its backlog is full
-                net._after(5 * RETRY << min(tries, RETRIES), self.knock, tries + 1)
+                self._again(self.knock, tries)
                 return
         net._after(net._journey(self), self.answer)
 
-    def answer(self) -> None:
-        """The server's answer is at the client."""
+    def answer(self, tries: int = 0) -> None:
+        """The server's answer is at the client, unless a partition holds it."""
         if self.over or self._abandoned():
+            return
+        if self.cut():
+            self.net._count("held", "hold", self.name)
+            self._again(self.answer, tries)
             return
         self.net._log("refuse" if self.error else "connect", self.name, 0)
         with contextlib.suppress(BlockingIOError):
@@ -159,6 +172,9 @@ class Link:
         there = Way(self, f"{self.name} there", self._left, self._right, self.client, self.server)
         back = Way(self, f"{self.name} back", self._right, self._left, self.server, self.client)
         self.ways = (there, back)
+
+    def _again(self, step: Callable[[int], None], tries: int) -> None:
+        self.net._after(5 * RETRY << min(tries, RETRIES), step, tries + 1)
 
     def _abandoned(self) -> bool:
         """Whether the client gave up: its end of the socket is closed."""
@@ -224,6 +240,21 @@ class Link:
         state = "over" if self.over else "connected" if self.connected else "connecting"
         under_way = sum(way.bytes for way in self.ways)
         return f"<Link {self.name} {state}, {under_way} bytes under way>"
+
+
+class Partition:
+    """Two groups of hosts that do not reach each other. Each partition has an end of its own, also
+    if two of them have the same groups."""
+
+    def __init__(self, one: frozenset[str], other: frozenset[str]) -> None:
+        self.sides = one, other
+
+    def parts(self, one: str, other: str) -> bool:
+        here, there = self.sides
+        return (one in here and other in there) or (one in there and other in here)
+
+    def __str__(self) -> str:
+        return " | ".join(",".join(sorted(side)) for side in self.sides)
 
 
 class Door:

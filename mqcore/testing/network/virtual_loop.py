@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from mqcore.testing.network.world import Network
 
+IDLE_TURNS = 1_000_000  # of the loop, at one moment
 T = TypeVar("T")
 
 
@@ -21,13 +22,20 @@ class VirtualSelector(selectors.EpollSelector):
         super().__init__()
         self._net, self._limit = net, limit
         self._end = net.now + limit
+        self._idle = 0  # turns since something happened
 
     def select(self, timeout: float | None = None) -> Any:
         net = self._net
-        net._settle()
+        happened = net._settle()
         ready = super().select(0)
         if timeout is not None and timeout <= 0:
+            self._idle = 0 if happened or ready else self._idle + 1
+            if self._idle > IDLE_TURNS:
+                self._idle = 0
+                raise net._stuck(f"the tasks have run {IDLE_TURNS} times at one moment and waited "
+                                 "for nothing; does one poll with sleep(0)?")
             return ready
+        self._idle = 0
         left = max(0.0, self._end - net.now)
         wait = left if timeout is None else min(left, timeout)
         deadline = net._deadline(math.ceil(wait * 1e9))

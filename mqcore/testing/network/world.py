@@ -16,7 +16,7 @@ import mqcore
 from mqcore.base import virtual
 from mqcore.errors import StateError, UsageError
 from mqcore.testing import installed
-from mqcore.testing.network.connections import RETRIES, RETRY, Door, Link, Way
+from mqcore.testing.network.connections import RETRIES, RETRY, Door, Link, Partition, Way
 from mqcore.testing.network.sim import SimTransport
 
 EPOCH = 1000  # seconds that the clock of a context shows at the beginning
@@ -73,11 +73,15 @@ class Host:
     def _step(self) -> int:
         """One turn of what its threads would do."""
         plane, loop = self._hub._plane, self._hub._loop
-        if plane is None or loop is None or self.paused:
+        if plane is None or loop is None or (self.paused and not self._closing()):
             return 0
         plane.settle()
         done: int = plane.step() + loop.step()
         return done
+
+    def _closing(self) -> bool:
+        """Whether the test closes a socket here: that takes no time, and no byte passes."""
+        return any(links._until is not None for links in list(self._hub.sockets.values()))
 
     def _set_time(self, now: int) -> None:
         if self._hub._plane is not None:
@@ -95,21 +99,6 @@ class Host:
 
     def __repr__(self) -> str:
         return f"<Host {self.name}{', paused' if self.paused else ''}>"
-
-
-class Partition:
-    """Two groups of hosts that do not reach each other. Each partition has an end of its own, also
-    if two of them have the same groups."""
-
-    def __init__(self, one: frozenset[str], other: frozenset[str]) -> None:
-        self.sides = one, other
-
-    def parts(self, one: str, other: str) -> bool:
-        here, there = self.sides
-        return (one in here and other in there) or (one in there and other in here)
-
-    def __str__(self) -> str:
-        return " | ".join(",".join(sorted(side)) for side in self.sides)
 
 
 class Network:
@@ -149,7 +138,7 @@ class Network:
         self._partitions: list[Partition] = []
         self._trace: list[Event] = []
         self._owner = threading.get_ident()
-        self._inside = False
+        self._inside = ""  # "callback": of at(); "turn": of a host
         self._closed = False
         self._installed = contextlib.ExitStack()
         self._installed.enter_context(installed("transport", SimTransport(self)))
@@ -194,7 +183,8 @@ class Network:
 
     def at(self, when: float, fn: Callable[..., Any], *args: Any) -> None:
         """Call fn(*args) at that moment, or now if it has passed. It may send and receive, with
-        timeout=0, but not wait."""
+        timeout=0, and close sockets, hosts' contexts and the network, but no time passes in it: a
+        call that waits raises StateError."""
         self._check()
         self._after(max(0, _ns(when, "when") - self._now), fn, *args)
 
@@ -297,6 +287,10 @@ class Network:
         if deadline < 0:
             raise self._stuck(f"nothing came for {virtual.FOREVER} s, and a call without a timeout "
                               "waits")
+        if self._inside == "callback":
+            happened = self._settle() > 0
+            if happened or deadline <= EPOCH * SECOND + self._now:
+                return happened
         if self._inside:
             raise StateError("this call would wait inside a callback of the simulated network",
                              hint="use timeout=0 there, or a task of an event loop")
@@ -336,19 +330,20 @@ class Network:
             host._set_time(now)
 
     def _call(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self._inside = True
+        self._inside = "callback"
         try:
             fn(*args)
         finally:
-            self._inside = False
+            self._inside = ""
 
     def _settle(self) -> int:
         """Until nothing can happen at this moment any more: no host has work, and the network has
         all that they wrote. Returns how much happened."""
         total = 0
+        outside = self._inside
         for _ in range(TURNS):
             done = 0
-            self._inside = True
+            self._inside = "turn"
             try:
                 for host in list(self._hosts.values()):
                     done += host._step()
@@ -356,7 +351,7 @@ class Network:
                     for way in link.ways:
                         done += way.flush() + way.collect()
             finally:
-                self._inside = False
+                self._inside = outside
             if not done:
                 return total
             total += done

@@ -18,11 +18,12 @@ from waiting import until
 
 import mqcore as mq
 from mqcore import journal
-from mqcore.console import Console, requests
+from mqcore.console import Console, requests, web
 from mqcore.console.control import WATCHES, shown
 from mqcore.console.requests import PAGE_ROWS
-from mqcore.console.serving import PAGES, check_host
+from mqcore.console.serving import PAGES, as_browsers_write, check_host, places_of
 from mqcore.console.stores import query
+from mqcore.console.views import reasons
 from mqcore.console.web import CONNECTIONS
 
 LIMIT = 60
@@ -148,6 +149,36 @@ def test_connections_that_ask_for_nothing_do_not_shut_the_page():
         until(answered, LIMIT)
 
 
+def test_a_connection_that_reads_no_answer_is_closed(monkeypatch):
+    monkeypatch.setattr(web, "IDLE", 0.5)
+    with Console() as console, socket.socket() as sock:
+        place = console.page.partition("://")[2].rstrip("/")
+        host, port = place.split(":")
+        console._server._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect((host, int(port)))
+        sock.sendall(f"GET /console.js HTTP/1.1\r\nHost:{place}\r\n\r\n".encode() * 100)
+        open_ones = console._server._server.server_state.connections
+        until(lambda: any(one.flow.write_paused for one in list(open_ones)), LIMIT)
+        until(lambda: not open_ones, LIMIT)
+        assert get(console.page)[0] == 200
+
+
+@pytest.mark.parametrize("host", ["LocalHost", "127.0.0.1"])
+def test_a_host_is_named_as_browsers_name_it(host):
+    with Console(host=host) as console:
+        assert get(console.page)[0] == 200
+        port = console.page[:-1].rpartition(":")[2]
+        assert get(console.page, Host=f"{host.lower()}:{port}")[0] == 200
+
+
+def test_the_port_of_the_scheme_need_not_be_named():
+    assert places_of("http", "127.0.0.1", 80) == ["127.0.0.1:80", "127.0.0.1"]
+    assert places_of("https", "a.example", 443) == ["a.example:443", "a.example"]
+    assert places_of("http", "a.example", 443) == ["a.example:443"]
+    assert as_browsers_write("[2001:DB8::0001]") == "[2001:db8::1]"
+
+
 def test_over_tls(tmp_path):
     known = Authority(tmp_path)
     with Console(**known.server) as console, mq.Context(monitor=False) as context:
@@ -201,6 +232,12 @@ def test_tables_are_cut_sorted_and_searched(program):
         assert [row["pattern"] for row in found["rows"]] == ["rep"]
         assert ask("totals")["totals"]["sockets"] == len(pulls) + 1
         assert "no column" in ask("sockets", sort="nothing")["text"]
+
+
+def test_reasons_of_drops_are_bounded_and_printable():
+    found = reasons({"\x1b[2J" + "x" * 10_000: 3, **{str(n): 1 for n in range(1000)}})
+    assert len(found) == 50 and all(name.isprintable() and len(name) < 210 for name in found)
+    assert next(iter(found.values())) == 3
 
 
 def test_slow_peers_come_first(program):

@@ -338,14 +338,46 @@ def test_an_agent_that_answers_twice_hides_no_other():
         assert shot.context.id == context._monitor.id
 
 
+def test_an_agent_of_a_later_version_hides_no_other():
+    with mq.Context(monitor=True) as context, mq.Context() as other, \
+            mq.Respondent(bind="tcp://127.0.0.1:0", context=other) as later:
+        def answers():
+            later.recv_msg(timeout=30).reply(b'{"op":"failure","v":2,"code":"version","text":"2"}')
+
+        thread = threading.Thread(target=answers)
+        thread.start()
+        with monitor.Client([context._monitor.url, later.endpoints[0].url]) as client:
+            shot, = client.snapshots(timeout=30.0)
+            assert "version 2" in client.failure
+        thread.join()
+        assert shot.context.id == context._monitor.id
+
+
+def forged(**fields):
+    """The snapshot of one socket with these fields, as a client reads it."""
+    with mq.Context(monitor=True):
+        shot = json.loads(protocol.encode(monitor.look()[0]))
+    shot["sockets"] = [{"number": 1, "pattern": "pull", **fields}]
+    return protocol.decode_answer(json.dumps(shot).encode())
+
+
 @pytest.mark.parametrize("sum_,bucket,count", [(1, 312, 1), (1, 10 ** 9, 1), (1, -1, 1), (1, 1, -1),
                                                (-1, 1, 1)])
 def test_histograms_that_nobody_measured_are_malformed(sum_, bucket, count):
-    facts = {"number": 1, "pattern": "pull",
-             "latencies": {"sent": {"sum": sum_, "counts": {str(bucket): count}}}}
+    latency = {"sum": sum_, "counts": {str(bucket): count}}
+    forged(latencies={"sent": {"sum": 1, "counts": {"311": 1}}})
     with pytest.raises(protocol.Malformed):
-        protocol.decode_answer(json.dumps(
-            {"op": "snapshot", "v": 1, "at": 1.0, "clock": 1.0, "sockets": [facts]}).encode())
+        forged(latencies={"sent": latency})
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1, 10 ** 400],
+                         ids=["high", "low", "huge"])
+@pytest.mark.parametrize("field", ["sent", "lost"])
+def test_numbers_beyond_64_bits_are_malformed(number, field):
+    """A table of rates would fail, and show no other program either."""
+    forged(sent=(1 << 63) - 1)
+    with pytest.raises(protocol.Malformed):
+        forged(**{field: number if field == "sent" else {"full": number}})
 
 
 def test_a_thousand_sockets_with_ten_thousand_peers():

@@ -25,13 +25,21 @@ def waits():
         pass
 thread = threading.Thread(target=waits)
 thread.start()
+def quietly(sock):                  # without a line of its own in the call
+    threading.excepthook = lambda args: None
+    return threading.Thread(target=sock.recv, kwargs={"timeout": 2.5}, name="lonely")
+pair = mq.Pair(bind="inproc://y")
+lonely = quietly(pair)
+lonely.start()
 push = mq.Push()
 try:
     push.send(b"x", timeout=2.5)    # another one
 except mq.Timeout:
     pass
 thread.join()
+lonely.join()
 pull.close()
+pair.close()
 push.close(0)
 """
 LEAKS = """
@@ -200,6 +208,54 @@ def test_a_logger_that_hangs_holds_up_nothing(ctx, monkeypatch):
     pull.close()
 
 
+def test_the_log_of_a_socket_ends_with_it_also_if_its_logger_is_too_slow(ctx, monkeypatch):
+    monkeypatch.setattr(event_log, "BACKLOG", 10)
+    entered, released = threading.Event(), threading.Event()
+
+    class Slow(logging.Handler):
+        def emit(self, record):
+            entered.set()
+            assert released.wait(60)
+
+    logger = logging.Logger("slow", logging.DEBUG)
+    logger.addHandler(Slow())
+    pull = mq.Pull(context=ctx)
+    log = mq.log_events(pull, logger)
+    pull.bind("inproc://x").close()
+    assert entered.wait(60)
+    for _ in range(50):
+        pull.bind("inproc://x").close()
+    pull.close()
+    released.set()
+    log._thread.join(60)
+    assert not log._thread.is_alive() and not ctx._hub.observers
+
+
+def test_a_logger_that_is_too_slow_says_so_while_events_go_on(ctx, monkeypatch):
+    """The handler makes more events than it logs, so the queue is never empty."""
+    monkeypatch.setattr(event_log, "BACKLOG", 20)
+    monkeypatch.setattr(event_log, "PAUSE", 0.01)
+    told, over = threading.Event(), threading.Event()
+    pull = mq.Pull(context=ctx)
+
+    class Busy(logging.Handler):
+        def emit(self, record):
+            if "too slow" in record.getMessage():
+                told.set()
+            if not told.is_set() and not over.is_set():
+                for _ in range(20):
+                    pull.bind("inproc://x").close()
+
+    logger = logging.Logger("busy", logging.DEBUG)
+    logger.addHandler(Busy())
+    with mq.log_events(ctx, logger, rate=1e6):
+        pull.bind("inproc://x").close()
+        found = told.wait(60)
+        over.set()
+    pull.close()
+    assert found
+
+
 def test_a_handler_may_use_sockets(ctx):
     """As mqcore.zmq.log's handler does: the control plane does not wait for it."""
     out, back = mq.Push(bind="inproc://log", context=ctx), mq.Pull(connect="inproc://log",
@@ -280,6 +336,7 @@ def test_blocked_calls_are_explained(tmp_path):
     send = [line for line in lines
             if f"{path}:{line_of(BLOCKED, 'another one')} in <module>" in line]
     assert recv and send
+    assert [line for line in lines if "the thread 'lonely': A pair socket" in line]
     assert all(line.startswith("blocked for ") for line in lines)
     assert "no peer has connected yet" in recv[0]
     assert "neither bound nor connected" in send[0]

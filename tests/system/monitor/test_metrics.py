@@ -20,7 +20,7 @@ import mqcore as mq
 from mqcore import bridge, journal, monitor
 from mqcore.base.components import COMPONENTS, State
 from mqcore.cli.top import slowest
-from mqcore.monitor import otel
+from mqcore.monitor import metrics, otel
 from mqcore.monitor.metrics import FRESH, METRICS, Source, values
 from mqcore.monitor.prometheus import Collector
 from mqcore.monitor.rates import Rates
@@ -199,14 +199,17 @@ def test_queues_bridges_and_devices_are_measured(context, tmp_path):
     mq.Context.default().close(0)
 
 
+class Copier:
+    def __init__(self, forth):
+        self.forth = forth
+        self.answers = True
+
+    def _mq_components(self):
+        return [State("device", "copier", "failed", "no ink", {"forth": self.forth})] \
+            if self.answers else []
+
+
 def test_counters_of_components_of_one_name_never_go_down():
-    class Copier:
-        def __init__(self, forth):
-            self.forth = forth
-
-        def _mq_components(self):
-            return [State("device", "copier", "failed", "no ink", {"forth": self.forth})]
-
     moment = iter(range(100))
     with mq.Context() as context:
         source = Source(context, clock=lambda: next(moment))
@@ -228,9 +231,30 @@ def test_counters_of_components_of_one_name_never_go_down():
         assert forth() == forth() == 150
         second.forth = 60
         assert forth() == 160
+        second.answers = False
+        assert forth() is None
+        second.answers = True
+        assert forth() == 160           # a missed look is no restart
         second = None
         gc.collect()
         assert forth() is None
+
+
+def test_counters_that_no_look_finds_are_forgotten(context, monkeypatch):
+    monkeypatch.setattr(metrics, "MOST_KEPT", 0)
+    moment = iter(range(100))
+    source = Source(context, clock=lambda: next(moment))
+    copiers = [Copier(5), Copier(5)]
+    for copier in copiers:
+        COMPONENTS.add(copier)
+    source.seen()
+    del copier
+    copiers.pop()
+    gc.collect()
+    assert sum(source.seen().ended.values()) == 5
+    copiers[0].answers = False
+    source.seen()
+    assert not source.seen().ended and not source._latest
 
 
 def test_registering_does_not_look():

@@ -166,6 +166,14 @@ def test_an_exposed_address_is_refused():
         mq.Context(monitor="tcp://*:0")
 
 
+@pytest.mark.parametrize("name", ["my shop", "50%", "%41", "a?b", "a#b"])
+def test_a_folder_with_any_characters(monkeypatch, folder, name):
+    monkeypatch.setenv("MQCORE_MONITOR", str(folder.parent / name))
+    with mq.Context(monitor=True) as context, monitor.Client() as client:
+        assert (folder.parent / name).is_dir()
+        assert [shot.context.id for shot in client.snapshots()] == [context._monitor.id]
+
+
 @pytest.mark.parametrize("name", ["my shop", "50%", "a#b"])
 def test_a_path_with_any_characters(folder, name):
     path = folder.parent / f"{name}.sock"

@@ -1,5 +1,6 @@
 """`mq top`: what it shows, in a pipe and in a terminal; how it ends."""
 
+import io
 import json
 import os
 import pty
@@ -11,19 +12,24 @@ import sys
 import termios
 import time
 from fcntl import ioctl
+from types import SimpleNamespace
 
 import pytest
 from monitored import child, end
 from programs import environment, run
 from programs import mq as command
+from rich.console import Console
 from waiting import until
 
 import mqcore as mq
 from mqcore import monitor
 from mqcore.cli.keyboard import Keys
-from mqcore.cli.top import SORTS, chosen, number
+from mqcore.cli.top import SORTS, cells, chosen, number, place
+from mqcore.cli.top_view import View
+from mqcore.monitor import protocol
 from mqcore.monitor.rates import Rates
 
+ESCAPES = "\x1b[2J\x07"
 BUSY = """
 import sys, threading, mqcore as mq
 pull = mq.Pull(bind="inproc://jobs")
@@ -208,6 +214,23 @@ def test_a_program_that_ends_leaves_the_list(terminal):
     screen.until("0 of 0 sockets")
     screen.press("q")
     assert screen.end()[0] == 0
+
+
+def test_escape_sequences_of_a_program_do_not_reach_the_terminal():
+    with mq.Context(monitor=True) as context, mq.Pull(bind="inproc://x", context=context):
+        forged = json.loads(protocol.encode(monitor.look()[0]))
+    forged["sockets"][0] |= {"pattern": ESCAPES, "lost": {ESCAPES: 1},
+                             "latencies": {ESCAPES: {"sum": 1, "counts": {"1": 1}}}}
+    row, = Rates().update([protocol.decode_answer(json.dumps(forged).encode())])
+    view = View(SimpleNamespace(failure=ESCAPES), "rate", "")
+    view._rows, view._detail = [row], row
+    shown = io.StringIO()
+    screen = Console(file=shown, width=200, color_system=None)
+    screen.print(view.draw())
+    view.opened = place(row)
+    screen.print(view.draw())
+    assert shown.getvalue().count("x1b") >= 6 and "\x1b" not in shown.getvalue()
+    assert all(cell.isprintable() for cell in cells(row))
 
 
 def test_escape_sequences_of_peers_do_not_reach_the_terminal(terminal):

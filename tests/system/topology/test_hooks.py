@@ -1,6 +1,7 @@
 """Hooks of a device: what each does with a message, what it counts, and how it fails."""
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -355,9 +356,16 @@ async def _coroutine(message):
     return message
 
 
+class _Awaited:
+    async def __call__(self, message):
+        return False
+
+
 @pytest.mark.parametrize(("make", "text"), [
     (lambda: mq.Hook.filter(3), "must be a function, not int"),
     (lambda: mq.Hook.filter(_coroutine), "coroutine function"),
+    (lambda: mq.Hook.filter(partial(_coroutine)), "coroutine function"),
+    (lambda: mq.Hook.filter(_Awaited()), "the hook _Awaited is a coroutine function"),
     (lambda: mq.Hook.filter("no.such.module:f"), "cannot be imported: ModuleNotFoundError"),
     (lambda: mq.Hook.filter("nonsense"), "package.module:name"),
     (lambda: mq.Hook.sample(0), "not a fraction"), (lambda: mq.Hook.sample(1.5), "not a fraction"),

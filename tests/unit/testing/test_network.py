@@ -285,6 +285,30 @@ def test_no_byte_leaves_or_reaches_a_paused_host():
         net.run_async(main(net))
 
 
+def test_a_partition_also_holds_where_the_server_was_made_after_the_attempt_to_connect():
+    with network.Network(delay=0.1) as net:
+        push = net.host("b").socket("push", connect="sim://a/x")
+        net.run(seconds=0.05)
+        assert net.trace()[-1].what == "attempt"
+        pull = net.host("a").socket("pull", bind="sim://a/x")
+        push.wait_peers(timeout=60)
+        pull.wait_peers(timeout=60)
+        heals = net.now + 10
+        net.partition({"a"}, {"b"}, heal=heals)
+        push.send(b"held")
+        assert pull.recv(timeout=60) == b"held" and net.now >= heals
+
+
+def test_no_connection_comes_about_across_a_partition():
+    with network.Network(delay=1.0) as net:
+        net.host("a").socket("pull", bind="sim://a/x")
+        push = net.host("b").socket("push", connect="sim://a/x")
+        net.partition({"a"}, {"b"}, at=1.5, heal=30)    # the server has accepted it
+        push.wait_peers(timeout=300)
+        made = [event.time for event in net.trace() if event.what == "connect"]
+        assert made and min(made) >= 30 and net.counts["held"] and not net.counts["lost"]
+
+
 @pytest.mark.parametrize("call", [
     lambda net: net.run(seconds=-1), lambda net: net.run(until=math.nan),
     lambda net: net.run(seconds=math.inf), lambda net: net.at(math.nan, print),
