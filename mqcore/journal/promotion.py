@@ -39,12 +39,22 @@ class Promoted:
 
 def promote(where: str | os.PathLike[str], *, topic: str = "default", partition: int = 0,
             old: str | os.PathLike[str] | None = None) -> Promoted:
-    folder = _folder_of(where, topic, partition)
-    former = None if old is None else _folder_of(old, topic, partition)
-    if former is not None and os.path.samefile(folder, former):
-        raise UsageError(f"{old} is the mirror itself", hint="old= is the former primary's folder")
-    with (TopicLock(folder.parent, shared=True),
-          Writer(_folder_of(where, topic, partition), topic, partition, mirror=True) as writer):
+    home = partition_folder(where, topic, partition).parent
+    try:
+        topic_lock = TopicLock(home, shared=True)
+    except JournalNotFound:
+        raise _not_there(home / str(partition)) from None
+    with topic_lock:
+        folder = _folder_of(where, topic, partition)
+        former = None if old is None else _folder_of(old, topic, partition)
+        if former is not None and os.path.samefile(folder, former):
+            raise UsageError(f"{old} is the mirror itself",
+                             hint="old= is the former primary's folder")
+        return _promote(folder, topic, partition, former)
+
+
+def _promote(folder: Path, topic: str, partition: int, former: Path | None) -> Promoted:
+    with Writer(folder, topic, partition, mirror=True) as writer:
         epochs = writer._epochs
         if epochs.fenced:
             raise fenced_error(folder, epochs, writer.next)
@@ -63,9 +73,13 @@ def promote(where: str | os.PathLike[str], *, topic: str = "default", partition:
 def _folder_of(where: str | os.PathLike[str], topic: str, partition: int) -> Path:
     folder = partition_folder(where, topic, partition)
     if not folder.is_dir():
-        raise JournalNotFound(f"there is no journal at {folder}",
-                              hint="`mq journal ls` lists what a folder holds")
+        raise _not_there(folder)
     return folder
+
+
+def _not_there(folder: Path) -> JournalNotFound:
+    return JournalNotFound(f"there is no journal at {folder}",
+                           hint="`mq journal ls` lists what a folder holds")
 
 
 def _take_over(writer: Writer, former: Path, topic: str, partition: int,

@@ -22,8 +22,9 @@ import hashlib
 import logging
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,7 @@ def _failed(path: str, home: Path, query: str, error: Exception) -> None:
 def _ran_before(path: str, home: Path, entry: dict[str, Any], timeout: float) -> bool:
     """Whether a job that failed, or whose driver was killed, held exactly these messages. It is
     whole on return, and this one is its second run."""
+    marks = cache(lambda: _marks(path, entry))      # reads everything that is staged
     for file in others(home, entry["query"]):
         if not is_job(file.stem):
             continue
@@ -240,7 +242,7 @@ def _ran_before(path: str, home: Path, entry: dict[str, Any], timeout: float) ->
             try:
                 stack.enter_context(alone(home, file.stem, 0))
                 other = read(file)
-                if not _same(path, entry, other):
+                if not _same(path, entry, other, marks):
                     continue
             except journal.JournalLocked:       # it lives, and is publishing
                 continue
@@ -250,18 +252,20 @@ def _ran_before(path: str, home: Path, entry: dict[str, Any], timeout: float) ->
             if other["state"] == "publishing":
                 # its marks outlive its staged files: this driver may die before it forgets it, and
                 # a third run follow
-                _finish(path, {**other, "marks": _marks(path, entry)}, timeout)
+                _finish(path, {**other, "marks": marks()}, timeout)
             forget(home, file.stem)
             _log.info("%s is the second run of %s", entry["query"], file.stem)
             return True
     return False
 
 
-def _same(path: str, entry: dict[str, Any], other: dict[str, Any]) -> bool:
+def _same(path: str, entry: dict[str, Any], other: dict[str, Any],
+          marks: Callable[[], dict[str, str]]) -> bool:
+    """marks: of the entry."""
     if "marks" in other:
-        same: bool = other["marks"] == _marks(path, entry)
+        same: bool = other["marks"] == marks()
     else:
-        same = _shape(entry) == _shape(other) and _marks(path, entry) == _marks(path, other)
+        same = _shape(entry) == _shape(other) and marks() == _marks(path, other)
     return same
 
 
