@@ -3,7 +3,8 @@
     1. the lock of the mirror, so no mirror writes to it, and its recovery; its file `epoch` gets
        the token of the promotion
     2. with `old`: the lock of the former primary, so no writer appends to it; what the mirror lacks
-       is copied; then the former primary's file `epoch` says that it is fenced
+       is copied; then the former primary's file `epoch` says that it is fenced, and its groups,
+       which commit nothing more to its server, are copied
     3. the mirror's file `epoch` says that a new epoch begins at its next offset
 
 A kill between two of these leaves no journal that takes messages by mistake: after step 2 the
@@ -22,6 +23,7 @@ from mqcore.journal.mirror import follows
 from mqcore.journal.reader import Reader
 from mqcore.journal.remembered import take_over
 from mqcore.journal.replicas import fenced_error, separate
+from mqcore.journal.store.commits import wait_for_commits
 from mqcore.journal.store.epoch import Epochs, new_token, newer, parting
 from mqcore.journal.store.exclusive import TopicLock
 from mqcore.journal.store.place import groups, partition_folder, set_group_offset
@@ -94,6 +96,7 @@ def _take_over(writer: Writer, former: Path, topic: str, partition: int,
                     or theirs.newer[0].start != writer.next:
                 raise fenced_error(former, theirs, last.next)
             # a promotion that was interrupted behind step 2
+            _copy_groups(writer, last)
             return 0, Epochs((*theirs.own, *theirs.newer), origin=ours.origin)
         if theirs.own != ours.own:      # first: what it is about to hold is of these epochs
             ours = replace(ours, own=theirs.own, mirror=True,
@@ -102,6 +105,7 @@ def _take_over(writer: Writer, former: Path, topic: str, partition: int,
         copied = _copy(writer, last)
         made = Epochs(theirs.own, origin=ours.origin).promoted(writer.next, token)
         last._set_epochs(theirs.fenced_by(made.own))
+        _copy_groups(writer, last)
         return copied, made
 
 
@@ -139,9 +143,18 @@ def _copy(writer: Writer, last: Writer) -> int:
             writer.skip(last.next)
     writer.commit()
     take_over(writer, last)
-    for name, offset in groups(last.path).items():
-        set_group_offset(writer.path, name, min(offset, writer.next))
+    _copy_groups(writer, last)
     return copied
+
+
+def _copy_groups(writer: Writer, last: Writer) -> None:
+    """Once the former primary is fenced, its server takes no commit any more."""
+    wait_for_commits(last.path)
+    have = groups(writer.path)
+    for name, offset in groups(last.path).items():
+        at = min(offset, writer.next)
+        if have.get(name) != at:
+            set_group_offset(writer.path, name, at)
 
 
 def _end_of_gap(reader: Reader, at: int) -> int:
