@@ -23,7 +23,7 @@ from mqcore.journal.mirror import follows
 from mqcore.journal.reader import Reader
 from mqcore.journal.remembered import take_over
 from mqcore.journal.replicas import fenced_error, separate
-from mqcore.journal.store.commits import wait_for_commits
+from mqcore.journal.store.commits import no_commits
 from mqcore.journal.store.epoch import Epochs, new_token, newer, parting
 from mqcore.journal.store.exclusive import TopicLock
 from mqcore.journal.store.place import groups, partition_folder, set_group_offset
@@ -149,9 +149,10 @@ def _copy(writer: Writer, last: Writer) -> int:
 
 def _copy_groups(writer: Writer, last: Writer) -> None:
     """Once the former primary is fenced, its server takes no commit any more."""
-    wait_for_commits(last.path)
+    with no_commits(last.path):
+        found = groups(last.path)
     have = groups(writer.path)
-    for name, offset in groups(last.path).items():
+    for name, offset in found.items():
         at = min(offset, writer.next)
         if have.get(name) != at:
             set_group_offset(writer.path, name, at)

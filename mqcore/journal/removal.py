@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mqcore.journal.errors import JournalNotFound
 from mqcore.journal.listing import not_found
+from mqcore.journal.store.commits import no_commits
 from mqcore.journal.store.exclusive import CompactionLock, Lock, TopicLock
 from mqcore.journal.store.leases import FOLDER, forget_leases
 from mqcore.journal.store.place import partition_folder, partition_numbers, sync_folder
@@ -71,7 +72,8 @@ def _delete(where: str | os.PathLike[str], home: Path, topic: str, partition: in
             raise
         try:
             gone = home / f"{GONE}{number}.{secrets.token_hex(8)}"
-            os.rename(home / str(number), gone)
+            with no_commits(home / str(number)):    # a commit would go on in a new journal
+                os.rename(home / str(number), gone)
             sync_folder(home)
             _remove(gone)
         finally:
