@@ -32,6 +32,8 @@ import numpy as np
 
 from mqcore import journal
 from mqcore.errors import Error
+from mqcore.journal.store.segment import journal_id
+from mqcore.journal.store.snapshot import highest_of
 from mqcore.spark.columns import halves
 from mqcore.spark.entries import (
     alone,
@@ -412,8 +414,8 @@ def _done(path: str, entry: dict[str, Any]) -> None:
 
 
 def _there(path: str, entry: dict[str, Any], key: Key) -> int:
-    """How many of the batch's messages the journal has. They are appended in order, so it is
-    their highest sequence number that tells."""
+    """How many of the batch's messages the journal has, or had. They are appended in order, so it
+    is their highest sequence number that tells."""
     name = _name(*key)
     begun = entry["sequences"].get(name, 0)
     mine, count = producer(entry["query"], *key), 0
@@ -424,7 +426,14 @@ def _there(path: str, entry: dict[str, Any], key: Key) -> int:
                 numbers = records.sequences[records.producers == np.uint64(mine)]
                 if len(numbers):
                     count = max(count, int(numbers.max()) + 1 - begun)
-    return count
+        return max(count, _known(reader.path, mine) - begun)
+
+
+def _known(folder: Path, sender: int) -> int:
+    """The number behind those that the journal had, also of messages that are removed by now."""
+    ident = journal_id(folder)
+    highest = None if ident is None else highest_of(folder, bytes.fromhex(ident), sender)
+    return 0 if highest is None else highest + 1
 
 
 def _append(path: str, entry: dict[str, Any], key: Key, files: list[File], writer: Any,

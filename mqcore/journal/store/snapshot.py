@@ -154,6 +154,14 @@ def covered(folder: Path, journal: bytes) -> int:
     return load(folder, journal, ProducerTable(MOST_PRODUCERS, MOST_BYTES))[0]
 
 
+def highest_of(folder: Path, journal: bytes, producer: int) -> int | None:
+    """The highest number of a producer that the file knows. What retention or compaction has
+    removed from the segments is in it."""
+    table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
+    load(folder, journal, table)
+    return table.highest_of(producer)
+
+
 def piece(folder: Path, journal: bytes, at: int, most: int) -> tuple[Version, bytes]:
     """Bytes of the file from `at` on. NOTHING: there is none, or another journal's. It is not
     checked: who puts the pieces together calls parsed()."""
