@@ -32,7 +32,6 @@ import numpy as np
 
 from mqcore import journal
 from mqcore.errors import Error
-from mqcore.journal.store.segment import journal_id
 from mqcore.journal.store.snapshot import highest_of
 from mqcore.spark.columns import halves
 from mqcore.spark.entries import (
@@ -426,14 +425,7 @@ def _there(path: str, entry: dict[str, Any], key: Key) -> int:
                 numbers = records.sequences[records.producers == np.uint64(mine)]
                 if len(numbers):
                     count = max(count, int(numbers.max()) + 1 - begun)
-        return max(count, _known(reader.path, mine) - begun)
-
-
-def _known(folder: Path, sender: int) -> int:
-    """The number behind those that the journal had, also of messages that are removed by now."""
-    ident = journal_id(folder)
-    highest = None if ident is None else highest_of(folder, bytes.fromhex(ident), sender)
-    return 0 if highest is None else highest + 1
+        return max(count, highest_of(reader.path, mine) + 1 - begun)
 
 
 def _append(path: str, entry: dict[str, Any], key: Key, files: list[File], writer: Any,

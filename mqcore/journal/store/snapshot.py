@@ -22,7 +22,7 @@ from mqcore.journal.store.core import checksum
 from mqcore.journal.store.place import at_once, read_regular, replace, segments
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.scan import FAULTS
-from mqcore.journal.store.segment import Segment
+from mqcore.journal.store.segment import Segment, journal_id
 
 _log = logging.getLogger("mqcore.journal")
 NAME = "producers"
@@ -154,12 +154,15 @@ def covered(folder: Path, journal: bytes) -> int:
     return load(folder, journal, ProducerTable(MOST_PRODUCERS, MOST_BYTES))[0]
 
 
-def highest_of(folder: Path, journal: bytes, producer: int) -> int | None:
-    """The highest number of a producer that the file knows. What retention or compaction has
-    removed from the segments is in it."""
+def highest_of(folder: Path, producer: int) -> int:
+    """The highest number of a producer that the file knows; -1: none. What retention or compaction
+    has removed from the segments is in it."""
     table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
-    load(folder, journal, table)
-    return table.highest_of(producer)
+    ident = journal_id(folder)
+    if ident is not None:
+        load(folder, bytes.fromhex(ident), table)
+    found = table.highest_of(producer)
+    return -1 if found is None else found
 
 
 def piece(folder: Path, journal: bytes, at: int, most: int) -> tuple[Version, bytes]:
