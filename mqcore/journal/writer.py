@@ -206,8 +206,7 @@ class Writer(WriterCore):
             raise fenced_error(self._folder, self._epochs, end)
 
     def _set_epochs(self, epochs: Epochs) -> None:
-        """Durable on return. A writer that is fenced from here on takes and promises nothing
-        more."""
+        """Durable on return. A writer that is fenced takes and promises nothing more."""
         self._bar(epochs.fenced)
         self._epochs, self._told = epochs, False
         write_epochs(self._folder, self._journal, epochs)

@@ -416,7 +416,7 @@ def _there(path: str, entry: dict[str, Any], key: Key) -> int:
     """How many of the batch's messages the journal has, or had. They are appended in order, so it
     is their highest sequence number that tells."""
     name = _name(*key)
-    begun = entry["sequences"].get(name, 0)
+    begun: int = entry["sequences"].get(name, 0)
     mine, count = producer(entry["query"], *key), 0
     with journal.open(path, topic=key[0], partition=key[1], durable=False) as reader:
         start = max(reader.first, min(entry["starts"][name], reader.end))
