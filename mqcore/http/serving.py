@@ -307,7 +307,7 @@ class Server:
 
     def _join(self, thread: threading.Thread) -> None:
         """As in mqcore/api/running.py."""
-        if self._pid == os.getpid():
+        if self._pid == os.getpid() and thread.ident is not None:
             self._ended.wait()
         thread.join()
 

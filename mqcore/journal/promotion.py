@@ -26,7 +26,13 @@ from mqcore.journal.replicas import fenced_error, separate
 from mqcore.journal.store.commits import no_commits
 from mqcore.journal.store.epoch import Epochs, new_token, newer, parting
 from mqcore.journal.store.exclusive import TopicLock
-from mqcore.journal.store.place import groups, partition_folder, set_group_offset
+from mqcore.journal.store.place import (
+    groups,
+    groups_folder,
+    partition_folder,
+    set_group_offset,
+    sync_folder,
+)
 from mqcore.journal.writer import Writer
 
 
@@ -156,6 +162,8 @@ def _copy_groups(writer: Writer, last: Writer) -> None:
         at = min(offset, writer.next)
         if have.get(name) != at:
             set_group_offset(writer.path, name, at)
+    if found:       # one that is there already may be of a promotion that was killed
+        sync_folder(groups_folder(writer.path))
 
 
 def _end_of_gap(reader: Reader, at: int) -> int:
