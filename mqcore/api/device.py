@@ -123,7 +123,7 @@ class Device(Running):
     def _stop(self, linger: Any) -> tuple[CloseReport, ...]:
         self._core.stop()
         with Released():
-            self._thread.join()
+            self._join()
         seconds = self.back.linger if linger is ... else linger
         self._core.finish(1e9 if seconds is None else seconds)
         self._core.release()

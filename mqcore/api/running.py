@@ -56,6 +56,12 @@ class Running:
         finally:
             self._ended.set()
 
+    def _join(self) -> None:
+        """Until the thread has ended. On CPython 3.11, a join() that an exception interrupts takes
+        the thread for ended, and the next one returns at once."""
+        self._ended.wait()
+        self._thread.join()
+
     def _loop(self) -> None:
         raise NotImplementedError
 

@@ -121,15 +121,15 @@ class TopicTarget(Target):
         body, key = message.body, message.key
         stamp = message.stamp if self.deduplicates else None
         headers = [row for row in message.headers if row[0] != TOMBSTONE]
-        if len(headers) < len(message.headers) and not body and key is not None:
-            if stamp is None:
-                self.writer.append(None, key=key, headers=headers)
-            else:
-                self.writer.append_records(single(None, key, headers, stamp, time.time()))
-            return
-        if stamp is not None:
-            body, key = journal.stamp(*stamp, key=key or b"") + body, None
-        self.writer.append(body, key=key, headers=message.headers or None)
+        gone = len(headers) < len(message.headers) and not body and key is not None
+        value, headers = (None, headers) if gone else (body, message.headers)
+        if stamp is None:
+            self.writer.append(value, key=key, headers=headers or None)
+        elif value is None or key == b"":       # a stamp has no word for these
+            self.writer.append_records(single(value, key, headers, stamp, time.time()))
+        else:
+            self.writer.append(journal.stamp(*stamp, key=key or b"") + value,
+                               headers=headers or None)
 
     def explain(self) -> str:
         return f"journal {self.at.url} {self.at['topic']} {self.at['partition']}"

@@ -62,7 +62,8 @@ def encode(body: bytes | None, id: str = "", **more: Any) -> bytes:
     """A message for a client: `text` if the body is UTF-8, else `base64`. A tombstone of a journal
     has `text` null."""
     said: dict[str, Any] = {"id": id} if id else {}
-    said.update({name: value for name, value in more.items() if value})
+    said.update({name: value for name, value in more.items()
+                 if value or name in ("key", "time")})      # an empty key is one; 0 is 1970
     try:
         said["text"] = None if body is None else body.decode()
     except UnicodeDecodeError:

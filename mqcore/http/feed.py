@@ -170,7 +170,7 @@ class Topic:
             id = str(records.offset(index))
             more: dict[str, Any] = {"time": times[index]}
             key = records.key(index)
-            if key:
+            if key is not None:
                 more["key"] = key.decode(errors="backslashreplace")
             more["headers"] = {name: value.decode(errors="backslashreplace")
                                for name, value in records.headers(index)}

@@ -264,6 +264,8 @@ class Server:
         self._listening = listening
         self._serving = serving(gateway, context)
         self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self._ended = waits.Event()
         self._error: BaseException | None = None
         self._running = False
 
@@ -290,6 +292,7 @@ class Server:
             self._error = error
         finally:
             self._serving.ready.set()
+            self._ended.set()
 
     def __enter__(self) -> Server:
         self._thread = threading.Thread(target=self._main, name="mqcore-http", daemon=True)
@@ -302,6 +305,12 @@ class Server:
             raise self._error
         return self
 
+    def _join(self, thread: threading.Thread) -> None:
+        """As in mqcore/api/running.py."""
+        if self._pid == os.getpid() and thread.ident is not None:
+            self._ended.wait()
+        thread.join()
+
     def __exit__(self, *_: object) -> None:
         self.stop()
 
@@ -310,7 +319,7 @@ class Server:
         Raises what ended the gateway before."""
         self._serving.should_exit = True
         if self._thread is not None:
-            self._thread.join()
+            self._join(self._thread)
         else:
             self._listening.close()
         if self._error is not None:

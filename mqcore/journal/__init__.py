@@ -421,8 +421,9 @@ def delete(where: str | os.PathLike[str], *, topic: str, partition: int | None =
 
     JournalLocked: a writer has one of them open, and nothing is deleted; one that opens a partition
     meanwhile keeps it and those in front of it. Open readers raise JournalNotFound at their next
-    look, or read on in the files that they have open. Raises JournalNotFound, and OSError if a file
-    cannot be removed: the next call tries again.
+    look, or read on in the files that they have open. Raises JournalNotFound, JournalBusy (a commit
+    of a group does not come to an end), and OSError if a file cannot be removed: the next call
+    tries again.
     """
     from mqcore.journal.removal import delete as _delete
 

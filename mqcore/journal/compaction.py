@@ -251,14 +251,17 @@ class _Compaction:
         must be readable."""
         if not block.count:
             return None
-        found = (self.gone.of(of_block(block, "", 0)._all_offsets()) if block.compacted else
-                 self.gone.among(block.first, block.count))
         below = min(self.reach, self.horizon, self.last)
-        if block.flags & NULLS and block.flags & KEYS and block.first < below:
+        tombs = block.flags & NULLS and block.flags & KEYS and block.first < below
+        if tombs or block.compacted:
             records = of_block(block, "", 0)
+            offsets = records._all_offsets()
+        found = self.gone.of(offsets) if block.compacted else \
+            self.gone.among(block.first, block.count)
+        if tombs:
             valid, keys = (bits(records._columns[name], 0, block.count)
                            for name in ("value_valid", "key_valid"))
-            buried = (keys > valid) & (records._all_offsets() < below)
+            buried = (keys > valid) & (offsets < below)
             found = buried if found is None else found | buried
         return found if found is not None and found.any() else None
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mqcore.base.native import threading, time
-from mqcore.base.waits import Released, start
+from mqcore.base.waits import Event, Released, start
 from mqcore.journal.errors import write_error
 from mqcore.journal.store.process import quiet, ring, wait
 from mqcore.journal.syncers import Syncers
@@ -37,12 +37,21 @@ class _Run:
     """One life of the thread. It begins when the one before has ended: there is one bell, and who
     hears it silences it."""
 
-    def __init__(self, loop: Callable[[_Run], None], before: threading.Thread | None) -> None:
+    def __init__(self, loop: Callable[[_Run], None], before: _Run | None) -> None:
         self.stopping = False
+        self.ended = Event()
         self.before = before
         self.syncers = Syncers(_finish)
         self.thread = threading.Thread(target=loop, args=(self,), name="mqcore-journal",
                                        daemon=True)
+
+    def is_alive(self) -> bool:
+        return self.thread.ident is not None and not self.ended.is_set()
+
+    def join(self) -> None:
+        """As in mqcore/api/running.py."""
+        self.ended.wait()
+        self.thread.join()
 
 
 class Flusher:
@@ -58,7 +67,7 @@ class Flusher:
         self._lock = threading.RLock()
         self._writers: dict[int, weakref.ref[Writer]] = {}
         self._runs: list[_Run] = []     # the first one's thread runs
-        self._ending: threading.Thread | None = None
+        self._ending: _Run | None = None
 
     def add(self, writer: Writer) -> None:
         with self._lock:
@@ -86,8 +95,8 @@ class Flusher:
         except BaseException:
             run.stopping = True     # if it runs: a signal handler may have raised since
             self._runs.remove(run)
-            if run.thread.is_alive():
-                self._ending = run.thread
+            if run.is_alive():
+                self._ending = run
             ring()
             raise
 
@@ -99,15 +108,15 @@ class Flusher:
             if self._writers or run is None:
                 return
             run.stopping = True     # first: a signal handler may start the next, which waits
-            self._ending = run.thread
+            self._ending = run
             with contextlib.suppress(ValueError):   # a signal handler was here, too
                 self._runs.remove(run)
             if self._writers and self._run is None:     # a handler has opened another one since
                 self._go()
         ring()
-        if join and run.thread.is_alive() and run.thread is not threading.current_thread():
+        if join and run.is_alive() and run.thread is not threading.current_thread():
             with Released(self._lock):
-                run.thread.join()
+                run.join()
 
     def writers(self) -> list[Writer]:
         found = [ref() for ref in self._writers.copy().values()]
@@ -116,7 +125,13 @@ class Flusher:
     # -- on the flusher's thread --
 
     def _loop(self, run: _Run) -> None:
-        if run.before is not None and run.before.is_alive():
+        try:
+            self._live(run)
+        finally:
+            run.ended.set()
+
+    def _live(self, run: _Run) -> None:
+        if run.before is not None:
             run.before.join()
         run.before = None
         while True:

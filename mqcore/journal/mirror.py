@@ -220,7 +220,7 @@ class Mirror(Running):
     def _stop(self, linger: Any) -> tuple[()]:
         """`linger` is for sockets; there are none."""
         self._stopping.set()
-        self._thread.join()
+        self._join()
         if not self.writer.closed:
             self.writer.commit()
             if not self.reader.closed:

@@ -414,9 +414,6 @@ class MultiWriter(WritersCore):
     def __enter__(self) -> MultiWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     async def __aenter__(self) -> MultiWriter:
         return self
 

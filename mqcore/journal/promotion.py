@@ -3,7 +3,8 @@
     1. the lock of the mirror, so no mirror writes to it, and its recovery; its file `epoch` gets
        the token of the promotion
     2. with `old`: the lock of the former primary, so no writer appends to it; what the mirror lacks
-       is copied; then the former primary's file `epoch` says that it is fenced
+       is copied; then the former primary's file `epoch` says that it is fenced, and its groups,
+       which commit nothing more to its server, are copied
     3. the mirror's file `epoch` says that a new epoch begins at its next offset
 
 A kill between two of these leaves no journal that takes messages by mistake: after step 2 the
@@ -22,9 +23,16 @@ from mqcore.journal.mirror import follows
 from mqcore.journal.reader import Reader
 from mqcore.journal.remembered import take_over
 from mqcore.journal.replicas import fenced_error, separate
+from mqcore.journal.store.commits import no_commits
 from mqcore.journal.store.epoch import Epochs, new_token, newer, parting
 from mqcore.journal.store.exclusive import TopicLock
-from mqcore.journal.store.place import groups, partition_folder, set_group_offset
+from mqcore.journal.store.place import (
+    groups,
+    groups_folder,
+    partition_folder,
+    set_group_offset,
+    sync_folder,
+)
 from mqcore.journal.writer import Writer
 
 
@@ -39,12 +47,22 @@ class Promoted:
 
 def promote(where: str | os.PathLike[str], *, topic: str = "default", partition: int = 0,
             old: str | os.PathLike[str] | None = None) -> Promoted:
-    folder = _folder_of(where, topic, partition)
-    former = None if old is None else _folder_of(old, topic, partition)
-    if former is not None and os.path.samefile(folder, former):
-        raise UsageError(f"{old} is the mirror itself", hint="old= is the former primary's folder")
-    with (TopicLock(folder.parent, shared=True),
-          Writer(_folder_of(where, topic, partition), topic, partition, mirror=True) as writer):
+    home = partition_folder(where, topic, partition).parent
+    try:
+        topic_lock = TopicLock(home, shared=True)
+    except JournalNotFound:
+        raise _not_there(home / str(partition)) from None
+    with topic_lock:
+        folder = _folder_of(where, topic, partition)
+        former = None if old is None else _folder_of(old, topic, partition)
+        if former is not None and os.path.samefile(folder, former):
+            raise UsageError(f"{old} is the mirror itself",
+                             hint="old= is the former primary's folder")
+        return _promote(folder, topic, partition, former)
+
+
+def _promote(folder: Path, topic: str, partition: int, former: Path | None) -> Promoted:
+    with Writer(folder, topic, partition, mirror=True) as writer:
         epochs = writer._epochs
         if epochs.fenced:
             raise fenced_error(folder, epochs, writer.next)
@@ -63,9 +81,13 @@ def promote(where: str | os.PathLike[str], *, topic: str = "default", partition:
 def _folder_of(where: str | os.PathLike[str], topic: str, partition: int) -> Path:
     folder = partition_folder(where, topic, partition)
     if not folder.is_dir():
-        raise JournalNotFound(f"there is no journal at {folder}",
-                              hint="`mq journal ls` lists what a folder holds")
+        raise _not_there(folder)
     return folder
+
+
+def _not_there(folder: Path) -> JournalNotFound:
+    return JournalNotFound(f"there is no journal at {folder}",
+                           hint="`mq journal ls` lists what a folder holds")
 
 
 def _take_over(writer: Writer, former: Path, topic: str, partition: int,
@@ -80,6 +102,7 @@ def _take_over(writer: Writer, former: Path, topic: str, partition: int,
                     or theirs.newer[0].start != writer.next:
                 raise fenced_error(former, theirs, last.next)
             # a promotion that was interrupted behind step 2
+            _copy_groups(writer, last)
             return 0, Epochs((*theirs.own, *theirs.newer), origin=ours.origin)
         if theirs.own != ours.own:      # first: what it is about to hold is of these epochs
             ours = replace(ours, own=theirs.own, mirror=True,
@@ -88,6 +111,7 @@ def _take_over(writer: Writer, former: Path, topic: str, partition: int,
         copied = _copy(writer, last)
         made = Epochs(theirs.own, origin=ours.origin).promoted(writer.next, token)
         last._set_epochs(theirs.fenced_by(made.own))
+        _copy_groups(writer, last)
         return copied, made
 
 
@@ -125,9 +149,21 @@ def _copy(writer: Writer, last: Writer) -> int:
             writer.skip(last.next)
     writer.commit()
     take_over(writer, last)
-    for name, offset in groups(last.path).items():
-        set_group_offset(writer.path, name, min(offset, writer.next))
+    _copy_groups(writer, last)
     return copied
+
+
+def _copy_groups(writer: Writer, last: Writer) -> None:
+    """Once the former primary is fenced, its server takes no commit any more."""
+    with no_commits(last.path):
+        found = groups(last.path)
+    have = groups(writer.path)
+    for name, offset in found.items():
+        at = min(offset, writer.next)
+        if have.get(name) != at:
+            set_group_offset(writer.path, name, at)
+    if found:       # one that is there already may be of a promotion that was killed
+        sync_folder(groups_folder(writer.path))
 
 
 def _end_of_gap(reader: Reader, at: int) -> int:

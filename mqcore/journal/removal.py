@@ -9,14 +9,16 @@ deleted is never listed or opened. The next call sweeps what a killed one left.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
 from pathlib import Path
 
+from mqcore.journal.errors import JournalNotFound
 from mqcore.journal.listing import not_found
+from mqcore.journal.store.commits import no_commits
 from mqcore.journal.store.exclusive import CompactionLock, Lock, TopicLock
+from mqcore.journal.store.leases import FOLDER, forget_leases
 from mqcore.journal.store.place import partition_folder, partition_numbers, sync_folder
 from mqcore.journal.store.snapshot import MOST_BYTES, MOST_PRODUCERS
 from mqcore.journal.store.topic_names import NAME
@@ -29,9 +31,11 @@ def truncate_before(where: str | os.PathLike[str], offset: int, topic: str,
                     partition: int) -> int:
     """See mqcore.journal.truncate_before."""
     folder = partition_folder(where, topic, partition)
-    if not folder.is_dir():
-        raise not_found(where, topic, partition)
-    with TopicLock(folder.parent, shared=True):     # it would be made anew behind a rename
+    try:
+        topic_lock = TopicLock(folder.parent, shared=True)
+    except JournalNotFound:
+        raise not_found(where, topic, partition) from None
+    with topic_lock:                        # it would be made anew behind a rename
         if not folder.is_dir():
             raise not_found(where, topic, partition)
         with Writer(folder, topic, partition, fsync="never", stamps=True,
@@ -50,16 +54,10 @@ def delete(where: str | os.PathLike[str], topic: str, partition: int | None) -> 
 
 
 def _delete(where: str | os.PathLike[str], home: Path, topic: str, partition: int | None) -> int:
-    leftovers = list(home.glob(f"{GONE}*"))
-    if leftovers:                           # by a call that was killed, maybe before its fsync
-        sync_folder(home)
-    for left in leftovers:
-        with contextlib.suppress(OSError):
-            _remove(left)
+    _sweep(home)
     numbers: list[int] = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         numbers = [number for number in partition_numbers(home) if partition in (None, number)]
-    _forget(home)
     if not numbers:
         raise not_found(where, topic, partition)
     for number in numbers:                  # not all at once: they may be more than descriptors
@@ -74,7 +72,8 @@ def _delete(where: str | os.PathLike[str], home: Path, topic: str, partition: in
             raise
         try:
             gone = home / f"{GONE}{number}.{secrets.token_hex(8)}"
-            os.rename(home / str(number), gone)
+            with no_commits(home / str(number)):    # a commit would go on in a new journal
+                os.rename(home / str(number), gone)
             sync_folder(home)
             _remove(gone)
         finally:
@@ -84,6 +83,24 @@ def _delete(where: str | os.PathLike[str], home: Path, topic: str, partition: in
     return len(numbers)
 
 
+def sweep(home: Path) -> None:
+    """What is left of a topic that was deleted, so that its name is free."""
+    with contextlib.suppress(JournalNotFound, NotADirectoryError), TopicLock(home, shared=True):
+        if all(name in (FOLDER, NAME) or name.startswith((GONE, f".{NAME}."))
+               for name in os.listdir(home)):
+            _sweep(home)
+
+
+def _sweep(home: Path) -> None:
+    leftovers = list(home.glob(f"{GONE}*"))
+    if leftovers:                           # by a call that was killed, maybe before its fsync
+        sync_folder(home)
+    for left in leftovers:
+        with contextlib.suppress(OSError):
+            _remove(left)
+    _forget(home)
+
+
 def _forget(home: Path) -> None:
     """A topic without partitions, unless a writer makes one."""
     with contextlib.suppress(OSError):
@@ -91,24 +108,11 @@ def _forget(home: Path) -> None:
             for left in home.glob(f".{NAME}.*"):
                 left.unlink()
             (home / NAME).unlink(missing_ok=True)
-            _forget_leases(home / "groups")
+            forget_leases(home)
+            with contextlib.suppress(FileNotFoundError):
+                (home / FOLDER).rmdir()
         home.rmdir()
         sync_folder(home.parent)
-
-
-def _forget_leases(groups: Path) -> None:
-    """Members' leases of a server that has crashed. A server that runs keeps its own: the members
-    go on with a topic that gets the name."""
-    with contextlib.suppress(FileNotFoundError):
-        for path in list(groups.iterdir()):
-            with contextlib.suppress(OSError):
-                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
-                finally:
-                    os.close(fd)
-        groups.rmdir()
 
 
 def _remove(folder: Path) -> None:

@@ -14,7 +14,9 @@ from pathlib import Path
 from mqcore.errors import UsageError
 from mqcore.journal.errors import JournalNotFound
 from mqcore.journal.listing import not_found
+from mqcore.journal.removal import sweep
 from mqcore.journal.store.exclusive import Lock, TopicLock
+from mqcore.journal.store.leases import take_leases
 from mqcore.journal.store.place import partition_folder, partition_numbers, sync_folder
 from mqcore.journal.store.topic_names import headers, names_of, write_names
 
@@ -24,6 +26,7 @@ def rename(where: str | os.PathLike[str], topic: str, to: str) -> int:
     home, new = (partition_folder(where, name, 0).parent for name in (topic, to))
     if home == new:
         raise UsageError(f"the topic {topic!r} has that name", hint="give it another one")
+    sweep(new)
     try:
         alone = TopicLock(home)
     except JournalNotFound:
@@ -34,10 +37,11 @@ def rename(where: str | os.PathLike[str], topic: str, to: str) -> int:
         numbers = partition_numbers(home)
         if not numbers:
             raise not_found(where, topic, None)
-        if _is_used(new):
-            raise _taken(new)
         for number in numbers:              # not all at once: they may be more than descriptors
             Lock(home / str(number), renaming=True).release()
+        take_leases(home, new)
+        if _is_used(new):
+            raise _taken(new)
         write_names(home, _names(home, numbers, topic, to))
         try:
             os.rename(home, new)            # over an empty folder, too

@@ -338,8 +338,7 @@ class Spill(Running):
             with self._changed:
                 self._stopping.set()
                 self._changed.notify_all()
-            self._ended.wait()      # join() may return too early, once it was interrupted
-            self._thread.join()
+            self._join()
         self._reader.close()
         self._writer.close()
         atexit.unregister(self._leave)

@@ -206,8 +206,7 @@ class Writer(WriterCore):
             raise fenced_error(self._folder, self._epochs, end)
 
     def _set_epochs(self, epochs: Epochs) -> None:
-        """Durable on return. A writer that is fenced from here on takes and promises nothing
-        more."""
+        """Durable on return. A writer that is fenced takes and promises nothing more."""
         self._bar(epochs.fenced)
         self._epochs, self._told = epochs, False
         write_epochs(self._folder, self._journal, epochs)
@@ -247,9 +246,13 @@ class Writer(WriterCore):
             except BaseException:   # of a signal handler: the next call does the rest
                 self._ends.append("again")
                 raise
-        FLUSHER.remove(self, join)
-        if self._replicas is not None:
-            WATCH.remove(self)
+        try:
+            FLUSHER.remove(self, join)
+            if self._replicas is not None:
+                WATCH.remove(self)
+        except BaseException:
+            self._ends.append("again")
+            raise
         lost = self.next - self.durable
         if number and (lost or number not in NO_ROOM):     # else only a checkpoint is missing
             raise write_error(number, f"{self.path}: {lost} messages are not durable", broken=True)
@@ -287,9 +290,6 @@ class Writer(WriterCore):
 
     def __enter__(self) -> Writer:
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     async def __aenter__(self) -> Writer:
         return self

@@ -22,8 +22,9 @@ import hashlib
 import logging
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ import numpy as np
 
 from mqcore import journal
 from mqcore.errors import Error
+from mqcore.journal.store.snapshot import highest_of
 from mqcore.spark.columns import halves
 from mqcore.spark.entries import (
     alone,
@@ -233,6 +235,7 @@ def _failed(path: str, home: Path, query: str, error: Exception) -> None:
 def _ran_before(path: str, home: Path, entry: dict[str, Any], timeout: float) -> bool:
     """Whether a job that failed, or whose driver was killed, held exactly these messages. It is
     whole on return, and this one is its second run."""
+    marks = cache(lambda: _marks(path, entry))      # reads everything that is staged
     for file in others(home, entry["query"]):
         if not is_job(file.stem):
             continue
@@ -240,7 +243,7 @@ def _ran_before(path: str, home: Path, entry: dict[str, Any], timeout: float) ->
             try:
                 stack.enter_context(alone(home, file.stem, 0))
                 other = read(file)
-                if not _same(path, entry, other):
+                if not _same(path, entry, other, marks):
                     continue
             except journal.JournalLocked:       # it lives, and is publishing
                 continue
@@ -250,18 +253,20 @@ def _ran_before(path: str, home: Path, entry: dict[str, Any], timeout: float) ->
             if other["state"] == "publishing":
                 # its marks outlive its staged files: this driver may die before it forgets it, and
                 # a third run follow
-                _finish(path, {**other, "marks": _marks(path, entry)}, timeout)
+                _finish(path, {**other, "marks": marks()}, timeout)
             forget(home, file.stem)
             _log.info("%s is the second run of %s", entry["query"], file.stem)
             return True
     return False
 
 
-def _same(path: str, entry: dict[str, Any], other: dict[str, Any]) -> bool:
+def _same(path: str, entry: dict[str, Any], other: dict[str, Any],
+          marks: Callable[[], dict[str, str]]) -> bool:
+    """marks: of the entry."""
     if "marks" in other:
-        same: bool = other["marks"] == _marks(path, entry)
+        same: bool = other["marks"] == marks()
     else:
-        same = _shape(entry) == _shape(other) and _marks(path, entry) == _marks(path, other)
+        same = _shape(entry) == _shape(other) and marks() == _marks(path, other)
     return same
 
 
@@ -408,10 +413,10 @@ def _done(path: str, entry: dict[str, Any]) -> None:
 
 
 def _there(path: str, entry: dict[str, Any], key: Key) -> int:
-    """How many of the batch's messages the journal has. They are appended in order, so it is
-    their highest sequence number that tells."""
+    """How many of the batch's messages the journal has, or had. They are appended in order, so it
+    is their highest sequence number that tells."""
     name = _name(*key)
-    begun = entry["sequences"].get(name, 0)
+    begun: int = entry["sequences"].get(name, 0)
     mine, count = producer(entry["query"], *key), 0
     with journal.open(path, topic=key[0], partition=key[1], durable=False) as reader:
         start = max(reader.first, min(entry["starts"][name], reader.end))
@@ -420,7 +425,7 @@ def _there(path: str, entry: dict[str, Any], key: Key) -> int:
                 numbers = records.sequences[records.producers == np.uint64(mine)]
                 if len(numbers):
                     count = max(count, int(numbers.max()) + 1 - begun)
-    return count
+        return max(count, highest_of(reader.path, mine) + 1 - begun)
 
 
 def _append(path: str, entry: dict[str, Any], key: Key, files: list[File], writer: Any,

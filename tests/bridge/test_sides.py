@@ -72,6 +72,27 @@ def test_tombstones_stay_tombstones(tmp_path, deduplicate):
                         (b"text", b"k", [mark])] * (1 if deduplicate == "true" else n)
 
 
+@pytest.mark.parametrize("deduplicate", ["false", "true"])
+def test_an_empty_key_stays_one(tmp_path, deduplicate):
+    """Else its tombstone hides nothing in the copy."""
+    told = [(b"a", b""), (b"", b""), (None, b""), (b"b", None), (b"c", b"")]
+    with journal.open(tmp_path / "in", "a", topic="t") as log:
+        for value, key in told:
+            log.append(value, key=key, headers=[("n", b"v")])
+
+    async def go(group):
+        runner = Runner(f"journal:{tmp_path}/in?topic=t&group={group}",
+                        f"journal:{tmp_path}/out?topic=t&deduplicate={deduplicate}", pause=0.001)
+        await moved(runner, lambda: runner.stats().acknowledged >= len(told))
+    for n, group in enumerate("gh", 1):
+        asyncio.run(go(group))
+        with journal.open(tmp_path / "out", topic="t") as log:
+            records = log.read(0)
+            rows = [(value, records.key(i)) for i, value in enumerate(records)]
+            assert {tuple(records.headers(i)) for i in range(len(rows))} == {(("n", b"v"),)}
+        assert rows == told * (1 if deduplicate == "true" else n)
+
+
 @pytest.mark.parametrize("pair", [("push", "pull"), ("req", "rep")], ids="-".join)
 def test_through_sockets(tmp_path, pair):
     url = f"ipc://{tmp_path}/s"

@@ -69,6 +69,20 @@ def test_a_tombstone_is_null(opened, tmp_path):
         assert [raw.recv(LIMIT) for _ in range(3)] == [b"", b"", b"x"]
 
 
+def test_an_empty_key_is_one(opened, tmp_path):
+    """And the time 0 is one."""
+    with journal.open(tmp_path / "j", "a", topic="t") as log:
+        log.append(b"v", key=b"", time=0)
+        log.append(None, key=b"")
+        log.append(b"w")
+    _, client = opened({"/log": f"journal:{tmp_path}/j?topic=t"})
+    client.post("/log", json={"text": None, "key": ""}, headers=ENVELOPE)
+    found = client.get("/log").json()["messages"]
+    assert [(one["text"], one.get("key")) for one in found] == \
+        [("v", ""), (None, ""), ("w", None), (None, "")]
+    assert found[0]["time"] == 0
+
+
 def test_a_null_is_a_tombstone(opened, tmp_path):
     server, client = opened({"/log": f"journal:{tmp_path}/j"})
     assert client.post("/log", json={"text": None, "key": "k"}, headers=ENVELOPE).json() == \

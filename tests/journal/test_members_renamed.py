@@ -9,7 +9,7 @@ from kills import LIMIT
 from waiting import until
 
 from mqcore import journal
-from mqcore.errors import Error
+from mqcore.errors import Error, UsageError
 from mqcore.journal.groups.rosters import Rosters
 from mqcore.journal.server.limits import Limits
 from mqcore.journal.server.requests import Beat
@@ -209,3 +209,70 @@ def test_the_file_of_another_group_stays(rosters):
     assert (where / "x" / "groups" / "g").exists() and (where / "z" / "groups" / "g").exists()
     second.unlinked(2)
     assert not (where / "x" / "groups" / "g").exists()
+
+
+def test_a_topic_that_is_made_anew_does_not_inherit_the_lease_of_a_server_killed_since(rosters):
+    """The server ran while the topic was deleted, and kept its lease."""
+    first, second = rosters
+    where = first._where
+    first.beat(1, beat("x"))
+    journal.delete(where, topic="x")
+    assert list((where / "x" / "groups").iterdir())
+    first.abandon()
+    fill(where, "x")
+    assert len(second.beat(2, beat("x", "other"))["partitions"]) == 2
+
+
+def test_a_further_partition_leaves_the_lease(rosters):
+    first, second = rosters
+    where = first._where
+    first.beat(1, beat("x"))
+    first.abandon()
+    with journal.open(where, "a", topic="x", partition=2):
+        pass
+    assert second.beat(2, beat("x", "other"))["partitions"] == []
+
+
+def test_a_rename_to_a_name_that_only_groups_have(rosters):
+    """Of a server that was killed after the topic was deleted."""
+    first, second = rosters
+    where = first._where
+    first.beat(1, beat("x"))
+    journal.delete(where, topic="x")
+    first.abandon()
+    assert journal.rename(where, topic="z", to="x") == 2
+    assert len(second.beat(2, beat("x", "other"))["partitions"]) == 2
+
+
+def test_a_rename_to_a_name_that_members_wait_for(rosters):
+    first, second = rosters
+    where = first._where
+    first.beat(1, beat("x"))
+    journal.delete(where, topic="x")
+    assert journal.rename(where, topic="z", to="x") == 2
+    with pytest.raises(journal.JournalBusy, match="another journal server"):
+        second.beat(2, beat("x", "other"))
+    assert first.beat(1, beat("x"))["members"] == 1
+    first.abandon()
+    assert second.beat(2, beat("x", "other"))["partitions"] == []      # its lease is not over
+
+
+def test_a_rename_to_a_name_that_members_wait_for_with_members_of_its_own(rosters):
+    first, second = rosters
+    where = first._where
+    first.beat(1, beat("x"))
+    second.beat(2, beat("z", "other"))
+    journal.delete(where, topic="x")
+    assert journal.rename(where, topic="z", to="x") == 2
+    with pytest.raises(journal.JournalBusy, match="another journal server"):
+        first.beat(1, beat("x"))
+    assert second.beat(2, beat("x", "other"))["members"] == 1
+
+
+def test_a_rename_to_a_folder_that_is_no_topic(where):
+    (where / "b" / "groups").mkdir(parents=True)
+    for name in ("groups/mine", "mine"):
+        (where / "b" / name).write_bytes(b"1")
+    with pytest.raises(UsageError, match="there already"):
+        journal.rename(where, topic="x", to="b")
+    assert (where / "b" / "groups" / "mine").read_bytes() == b"1"

@@ -10,6 +10,7 @@ from waiting import until
 import mqcore as mq
 from mqcore import journal
 from mqcore.errors import Forked, UsageError
+from mqcore.journal import promotion
 from mqcore.journal.errors import (
     JournalClosed,
     JournalCorrupt,
@@ -20,7 +21,7 @@ from mqcore.journal.errors import (
     JournalUnconfirmed,
 )
 from mqcore.journal.server import failover
-from mqcore.journal.store import epoch, place
+from mqcore.journal.store import commits, epoch, place
 
 LIMIT = 30.0
 
@@ -443,3 +444,56 @@ def test_a_fence_that_cannot_be_stored_holds_and_is_stored_later(pair, asking, m
             writer.append(b"x")
         until(lambda: epochs(a).fenced, LIMIT)
     assert left == [0]
+
+
+# -- groups beside a promotion ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_a_group_commits_until_the_fence_is_kept(pair, ctx, serve, monkeypatch, again):
+    """Also if the promotion is killed behind the fence."""
+    a, b = pair
+    url = serve(a, groups=True).urls[0]
+    with journal.open(url, context=ctx) as reader:
+        reader.commit_offset("g", 1)
+
+        def late(writer, last):
+            if last._epochs.fenced and again:
+                raise KeyboardInterrupt
+            copied(writer, last)
+            if not last._epochs.fenced:
+                reader.commit_offset("g", 2, expected=1)
+
+        copied = promotion._copy_groups
+        with monkeypatch.context() as patch:
+            patch.setattr(promotion, "_copy_groups", late)
+            if again:
+                with pytest.raises(KeyboardInterrupt):
+                    journal.promote(b, old=a)
+            else:
+                journal.promote(b, old=a)
+        if again:
+            journal.promote(b, old=a)
+        with pytest.raises(JournalFenced):
+            reader.commit_offset("g", 1)
+    with journal.open(b) as reader:
+        assert reader.groups() == {"g": 2}
+
+
+def test_a_commit_that_waits_for_its_turn_meets_the_fence(pair, ctx, serve, monkeypatch):
+    """It was let in before, and is not acknowledged."""
+    a, b = pair
+    url, real = serve(a, groups=True).urls[0], commits._commit
+
+    def late(*args):
+        monkeypatch.undo()
+        journal.promote(b, old=a)
+        real(*args)
+
+    with journal.open(url, context=ctx) as reader:
+        monkeypatch.setattr(commits, "_commit", late)
+        with pytest.raises(JournalFenced):
+            reader.commit_offset("g", 1)
+    for where in (a, b):
+        with journal.open(where) as reader:
+            assert reader.groups() == {}

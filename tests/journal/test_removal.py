@@ -13,7 +13,7 @@ from journal_case import contents
 from mqcore import journal
 from mqcore.errors import OptionError, UsageError
 from mqcore.journal import removal
-from mqcore.journal.store import topic_names
+from mqcore.journal.store import commits, topic_names
 
 
 def fill(where, n=30, **options):
@@ -304,3 +304,36 @@ def test_what_cannot_be_deleted(where, wrong):
     with pytest.raises(OptionError):
         journal.delete(where, **wrong)
     assert removal.GONE.startswith(".")
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["its folder is there", "the first commit"])
+def test_a_commit_under_way_does_not_go_on_in_a_new_journal(tmp_path, monkeypatch, first):
+    """Whose messages the group would never read."""
+    def fill():
+        with journal.open(tmp_path, "a") as log:
+            log.append_many([b"x"] * 5)
+
+    def anew():
+        journal.delete(tmp_path, topic="default")
+        fill()
+        with journal.open(tmp_path) as reader:
+            reader.commit_offset("other", 1)
+        done.set()
+
+    def late(*args):
+        monkeypatch.undo()
+        thread.start()
+        done.wait(0.5)
+        real(*args)
+
+    fill()
+    real, done, thread = commits.set_group_offset, threading.Event(), threading.Thread(target=anew)
+    with journal.open(tmp_path) as reader:
+        if not first:
+            reader.commit_offset("g", 3)
+        monkeypatch.setattr(commits, "set_group_offset", late)
+        reader.commit_offset("g", 4)
+    thread.join()
+    assert done.is_set()
+    with journal.open(tmp_path) as reader:
+        assert reader.groups() == {"other": 1}

@@ -212,6 +212,11 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path, monkeypatch):
     check_repaired(tmp_path)
 
 
+def refused_copy(fd, path, target, size):
+    target.write_bytes(b"half")
+    raise OSError(errno.EIO, "Input/output error")
+
+
 def test_without_hard_links(tmp_path, monkeypatch):
     folder = filled(tmp_path)
 
@@ -219,9 +224,17 @@ def test_without_hard_links(tmp_path, monkeypatch):
         raise OSError(errno.EPERM, "Operation not permitted")
 
     before = [path.read_bytes() for path in segment_files(tmp_path)]
+    for path in segment_files(tmp_path):
+        path.chmod(0o600)
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", refused)
+        with monkeypatch.context() as unreadable:
+            unreadable.setattr(MODULE, "copy_file", refused_copy)
+            with pytest.raises(OSError, match="Input/output"):
+                journal.store.repair.repair(folder)
+        assert not list(folder.glob("*.copy")) and not list(folder.glob("*.new"))
         kept = journal.store.repair.repair(folder).kept
+    assert {os.stat(path).st_mode & 0o777 for path in kept} == {0o600}
     assert [Path(path).read_bytes() for path in kept] == [before[0], before[2]]
     check_repaired(tmp_path)
 

@@ -6,11 +6,14 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
 
 import pyarrow as pa  # noqa: E402
+import staged  # noqa: E402
 from compact_case import closed_end, expected, fill  # noqa: E402
+from journal_case import contents  # noqa: E402
 
 import mqcore as mq  # noqa: E402
 from mqcore import journal  # noqa: E402
 from mqcore.errors import Error  # noqa: E402
+from mqcore.spark import ledger  # noqa: E402
 from mqcore.spark.columns import full_schema  # noqa: E402
 from mqcore.spark.options import BATCH, check  # noqa: E402
 from mqcore.spark.plan import Range, Ranges  # noqa: E402
@@ -41,3 +44,32 @@ def test_a_gap_is_no_data_loss(ctx, tmp_path, rng, how):
         with pytest.raises(Error, match="ends at 500"):
             list(reader.read(Ranges([Range(part, 490, 501)])))
     mq.Context.default().close()        # a worker process keeps it for its life
+
+
+@pytest.mark.parametrize("how", ["compact", "truncate"])
+def test_what_was_stored_and_removed_is_not_published_again(tmp_path, monkeypatch, how):
+    """A driver is killed when all is stored. Before the next one, newer values come, and the old
+    ones go. Appended again, they would hide the newer ones."""
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "_done", killed)
+        with pytest.raises(staged.Crash):
+            staged.publish(tmp_path, "q", 0, staged.stage(tmp_path, "q", 0, b"old"))
+    for topic, partition in staged.KEYS:
+        with journal.open(tmp_path, "a", topic=topic, partition=partition) as log:
+            log.rotate()
+            log.append_many([b"new %d" % i for i in range(30)],
+                            keys=[b"k%d" % i for i in range(30)])
+            log.rotate()
+            log.append(b"end")
+        if how == "compact":
+            journal.compact(tmp_path, topic=topic, partition=partition, min_share=0)
+        else:
+            journal.truncate_before(tmp_path, 10, topic=topic, partition=partition)
+    before = [contents(tmp_path, topic=topic, partition=n) for topic, n in staged.KEYS]
+    assert staged.publish(tmp_path, "q", 1, staged.stage(tmp_path, "q", 1, b"next", 3))
+    after = [contents(tmp_path, topic=topic, partition=n) for topic, n in staged.KEYS]
+    assert after == [[*found, b"next %d" % i] for i, found in enumerate(before)]
+
+
+def killed(*_):
+    raise staged.Crash

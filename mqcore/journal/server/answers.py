@@ -207,4 +207,9 @@ class Answers:
             if n >= self._limits.groups and source.reader.committed_offset(request.group) is None:
                 raise JournalBusy(f"the partition has {n} consumer groups, the limit")
         commit(source.path, request.group, request.offset, request.expected, PATIENCE,
-               lambda _: source.check())
+               lambda _: self._check_still(source))
+
+    def _check_still(self, source: Source) -> None:
+        """A promotion has copied the groups if the journal is fenced by now."""
+        source.check()
+        self._check_primary(source)

@@ -34,6 +34,7 @@ class Service(AwaitableServer):
         self._error: BaseException | None = None
         self._forked = False
         self._stopping = Event()
+        self._ended = Event()
         self._ending = threading.RLock()  # reentrant: for a signal handler that calls stop()
         self._socket: Router
         self._thread = threading.Thread(target=self._run, name=f"mqcore-{self._name}-server",
@@ -55,7 +56,7 @@ class Service(AwaitableServer):
 
     @property
     def running(self) -> bool:
-        return not self._forked and self._thread.is_alive()
+        return not self._ended.is_set()
 
     @property
     def error(self) -> BaseException | None:
@@ -66,11 +67,15 @@ class Service(AwaitableServer):
 
     def wait_stopped(self, timeout: float | None = None) -> None:
         """Until it has ended; then raises what ended it, if an error did. WaitTimeout."""
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        if not self._ended.wait(timeout):
             raise WaitTimeout(f"the {self._name} server still runs after {timeout:g} s")
         if self._error is not None:
             raise self._error
+
+    def _join(self) -> None:
+        """As in running.py."""
+        self._ended.wait()
+        self._thread.join()
 
     def stop(self) -> None:
         raise NotImplementedError
@@ -93,6 +98,8 @@ class Service(AwaitableServer):
         """In a forked child, where its thread is not, and may have held any lock at that moment."""
         self._forked = True
         self._stopping.set()
+        self._ended = Event()
+        self._ended.set()
         self._ending = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -106,6 +113,12 @@ class Service(AwaitableServer):
                 f"{'running' if self.running else 'ended'}>")
 
     def _run(self) -> None:
+        try:
+            self._turns()
+        finally:
+            self._ended.set()
+
+    def _turns(self) -> None:
         try:
             while not self._stopping.is_set():
                 self._turn()

@@ -36,17 +36,32 @@ def commit(folder: Path, group: str, offset: int, expected: Expected = "any",
            patience: float = PATIENCE, check: Callable[[None], object] | None = None) -> None:
     """Set a group to an offset, if it is where it is `expected`. Durable on return. GroupMoved: it
     is elsewhere; nothing has changed. JournalBusy: the commit of another process does not end
-    within `patience` seconds. JournalNotFound: so says check(None), or the folder is gone."""
+    within `patience` seconds. JournalNotFound: so says check(None), or the folder is gone. It is
+    asked again behind no_commits()."""
     with TopicLock(folder.parent, shared=True):     # no other journal gets the folder's place
         if check is not None:
             check(None)
         if not folder.is_dir():
             raise missing(folder)
-        _commit(folder, group, offset, expected, patience)
+        _commit(folder, group, offset, expected, patience, check)
 
 
-def _commit(folder: Path, group: str, offset: int, expected: Expected, patience: float) -> None:
+@contextlib.contextmanager
+def no_commits(folder: Path) -> Iterator[None]:
+    """Those that are under way have ended, and others wait. What their check() refuses by then
+    comes no more."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):      # the disk is full, say
+            (folder / "groups").mkdir(exist_ok=True)
+            stack.enter_context(_alone(folder / "groups", PATIENCE))
+        yield
+
+
+def _commit(folder: Path, group: str, offset: int, expected: Expected, patience: float,
+            check: Callable[[None], object] | None) -> None:
     with _alone(groups_folder(folder), patience):
+        if check is not None:
+            check(None)
         if expected != "any":
             known = group_offset(folder, group)
             if known == offset:         # also this call itself, repeated over another connection

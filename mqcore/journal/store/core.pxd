@@ -24,6 +24,7 @@ cdef class WriterCore:
     cdef object codec                   # what log.codec points to; None
     cdef bint always
     cdef bint shut
+    cdef int ended_with       # the errno of close()
     cdef int born             # how many forks there had been: a child has one more
     cdef int pid
     cdef Sink own             # what _mq_sink() points to

@@ -675,14 +675,24 @@ cdef class WriterCore:
         return JournalFenced(f"the journal at {self.path} is fenced")
 
     def _close(self) -> int:
-        """Commit and end. An errno; then appended - durable messages are lost."""
+        """Commit and end. An errno, again for a call that is repeated; then appended - durable
+        messages are lost."""
         cdef int rc = 0
-        if self.shut:
-            return 0
-        self.shut = True
-        with nogil:
-            rc = log_close(self.log)
-        return 0 if rc < 0 else rc
+        if not self.shut:
+            self.shut = True
+            with nogil:
+                rc = log_close(self.log)
+            self.ended_with = 0 if rc < 0 else rc
+        return self.ended_with
+
+    def __exit__(self, *_):
+        """Compiled, so that a signal handler can raise in close() alone. That is then repeated: the
+        end of a `with` block is nobody's to repeat."""
+        try:
+            self.close()
+        except BaseException:
+            self.close()
+            raise
 
     def _abandon(self):
         """In a forked child: without waiting for anything."""

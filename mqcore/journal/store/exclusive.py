@@ -26,6 +26,7 @@ from mqcore.base.living import Living
 from mqcore.base.native import threading, time
 from mqcore.journal.errors import JournalBusy, JournalError, JournalLocked, JournalNotFound
 from mqcore.journal.store.horizon import NAME
+from mqcore.journal.store.leases import begin_anew
 from mqcore.journal.store.place import HALF, make_folder
 
 TRIES = 100
@@ -294,7 +295,9 @@ def locked(folder: Path) -> Lock:
     """The lock of a folder that is made if it is missing."""
     for _ in range(TRIES):
         with contextlib.suppress(FileNotFoundError):    # renamed or deleted just then
-            make_folder(folder)
+            if not folder.is_dir():
+                begin_anew(folder.parent)
+                make_folder(folder)
             return Lock(folder)
     raise JournalBusy(f"{folder} was renamed or deleted {TRIES} times while it was opened")
 

@@ -28,7 +28,7 @@ from mqcore.journal.store.includes cimport (
 )
 from mqcore.journal.store.intact cimport intact, kept
 from mqcore.journal.store.nulls cimport null_or_not, null_taken, null_trim, raise_version
-from mqcore.journal.store.packed cimport line_up, outdated, pack_block
+from mqcore.journal.store.packed cimport crc_of, line_up, outdated, pack_block
 from mqcore.journal.store.process cimport bell_ring, log_delist, log_enlist
 from mqcore.journal.store.producers cimport mark_of, producers_add, producers_heard, producers_known
 from mqcore.journal.store.stamping cimport (
@@ -424,6 +424,7 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
     cdef int rc, n = line_up(h, pieces, iov)
     if log.packs and h.count:
         n = pack_block(log, h, iov, n)
+    h.body_crc = crc_of(iov, n)
     log.nulled = log.nulled or h.flags & MODERN != 0
     if outdated(log, h) or (log.written.load() > log.segment.first or log.withheld.n) and (
             log.pos + <int64_t> h.size > log.segment_bytes or too_old(log)):

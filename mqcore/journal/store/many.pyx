@@ -459,6 +459,14 @@ cdef class WritersCore:
             pthread_mutex_unlock(&many.lock)
         return left
 
+    def __exit__(self, *_):
+        """As that of a writer, in core.pyx."""
+        try:
+            self.close()
+        except BaseException:
+            self.close()
+            raise
+
     def _refuse(self, bytes name, uint32_t number, error):
         """One that cannot be opened: its messages are refused, and counted, for a while."""
         one = name, number

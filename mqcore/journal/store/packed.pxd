@@ -26,7 +26,6 @@ cdef inline int line_up(BlockHeader* h, Piece* pieces, iovec* iov) noexcept nogi
     pieces: PIECES of them; iov has space for two each, and the header."""
     cdef size_t pad
     cdef int i, n = 1
-    cdef uint32_t crc = 0
     h.n_headers = <uint32_t> (pieces[<int> NAME_ENDS].n // 4 - 1) if h.flags & HAS_HEADERS else 0
     h.value_bytes = pieces[<int> VALUES].n
     h.key_bytes = pieces[<int> KEYS].n
@@ -39,18 +38,24 @@ cdef inline int line_up(BlockHeader* h, Piece* pieces, iovec* iov) noexcept nogi
         if pieces[i].n == 0:
             continue
         pad = aligned(pieces[i].n) - pieces[i].n
-        crc = crc32c(crc, pieces[i].at, pieces[i].n)
         iov[n].iov_base = <void*> pieces[i].at
         iov[n].iov_len = pieces[i].n
         n += 1
         if pad:
-            crc = crc32c(crc, NOTHING, pad)
             iov[n].iov_base = <void*> NOTHING
             iov[n].iov_len = pad
             n += 1
         h.size += pieces[i].n + pad
-    h.body_crc = crc
     return n
+
+
+cdef inline uint32_t crc_of(const iovec* iov, int n) noexcept nogil:
+    """Of the pieces behind the header, once they are what will be written."""
+    cdef uint32_t crc = 0
+    cdef int i
+    for i in range(1, n):
+        crc = crc32c(crc, <const uint8_t*> iov[i].iov_base, iov[i].iov_len)
+    return crc
 
 
 cdef inline bint outdated(Log* log, const BlockHeader* h) noexcept nogil:
@@ -75,7 +80,6 @@ cdef inline int pack_block(Log* log, BlockHeader* h, iovec* iov, int n) noexcept
         h.packed_bytes = 0
         return n
     h.flags |= log.packs
-    h.body_crc = crc32c(0, log.packed.at, log.packed.n)
     h.size = BLOCK_HEADER + log.packed.n
     iov[1].iov_base = log.packed.at
     iov[1].iov_len = log.packed.n

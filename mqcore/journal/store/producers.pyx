@@ -293,6 +293,18 @@ cdef class ProducerTable:
         cdef Producer* one = producers_find(&self.all, id)
         return 0 if one == NULL else one.life
 
+    def highest_of(self, uint64_t id) -> int | None:
+        """The highest number that is known of a producer's newest life. None: none is."""
+        cdef Producer* one = producers_find(&self.all, id)
+        cdef uint64_t found
+        cdef uint32_t i
+        if one == NULL or one.tracks.n == 0:
+            return None
+        found = one.tracks.now.highest
+        for i in range(one.tracks.n - 1):
+            found = max(found, one.tracks.others[i].highest)
+        return found
+
     def dump(self) -> bytes:
         """The rows of FORMAT.md, who was heard last at the end. With the log's lock."""
         cdef list found = []

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import struct
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ from mqcore.journal.store.core import checksum
 from mqcore.journal.store.durable import durable_id, read_durable
 from mqcore.journal.store.exclusive import CompactionLock, Lock
 from mqcore.journal.store.place import (
+    copy_file,
     finish_repair,
     groups,
     partition_numbers,
@@ -174,10 +174,12 @@ def _set_aside(path: Path) -> Path:
         os.link(path, aside)
     except OSError:             # a file system without hard links
         half = aside.with_suffix(".copy")
-        shutil.copyfile(path, half)
-        with open(half, "rb") as stream:
-            os.fsync(stream.fileno())
-        os.replace(half, aside)
+        try:
+            with open(path, "rb") as stream:
+                copy_file(stream.fileno(), path, half, os.fstat(stream.fileno()).st_size)
+            os.replace(half, aside)
+        finally:
+            half.unlink(missing_ok=True)
     return aside
 
 

@@ -22,7 +22,7 @@ from mqcore.journal.store.core import checksum
 from mqcore.journal.store.place import at_once, read_regular, replace, segments
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.scan import FAULTS
-from mqcore.journal.store.segment import Segment
+from mqcore.journal.store.segment import Segment, journal_id
 
 _log = logging.getLogger("mqcore.journal")
 NAME = "producers"
@@ -152,6 +152,17 @@ def covered(folder: Path, journal: bytes) -> int:
     """The offset below which a writer that deduplicates needs no stamps of the segments. The file
     may not be durable yet: sync the folder."""
     return load(folder, journal, ProducerTable(MOST_PRODUCERS, MOST_BYTES))[0]
+
+
+def highest_of(folder: Path, producer: int) -> int:
+    """The highest number of a producer that the file knows; -1: none. What retention or compaction
+    has removed from the segments is in it."""
+    table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
+    ident = journal_id(folder)
+    if ident is not None:
+        load(folder, bytes.fromhex(ident), table)
+    found = table.highest_of(producer)
+    return -1 if found is None else found
 
 
 def piece(folder: Path, journal: bytes, at: int, most: int) -> tuple[Version, bytes]:
