@@ -12,7 +12,6 @@ import atexit
 import logging
 import os
 import sys
-import threading as threads
 import time
 from types import FrameType
 from typing import Any
@@ -91,7 +90,7 @@ class Looks:
         """Explain the calls that have slept for EVERY seconds, the longest first; returns how
         many."""
         frames = sys._current_frames()
-        names = {one.ident: one.name for one in threads.enumerate()}
+        names = {one.ident: one.name for one in threading.enumerate()}
         seen: dict[int, tuple[Any, float]] = {}
         late = []
         for thread, (sock, since) in list(_waits.items()):

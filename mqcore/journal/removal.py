@@ -18,7 +18,7 @@ from mqcore.journal.errors import JournalNotFound
 from mqcore.journal.listing import not_found
 from mqcore.journal.store.commits import no_commits
 from mqcore.journal.store.exclusive import CompactionLock, Lock, TopicLock
-from mqcore.journal.store.leases import FOLDER, forget_leases
+from mqcore.journal.store.group_leases import FOLDER, forget_leases
 from mqcore.journal.store.place import partition_folder, partition_numbers, sync_folder
 from mqcore.journal.store.snapshot import MOST_BYTES, MOST_PRODUCERS
 from mqcore.journal.store.topic_names import NAME

@@ -16,7 +16,7 @@ from mqcore.journal.errors import JournalNotFound
 from mqcore.journal.listing import not_found
 from mqcore.journal.removal import sweep
 from mqcore.journal.store.exclusive import Lock, TopicLock
-from mqcore.journal.store.leases import take_leases
+from mqcore.journal.store.group_leases import take_leases
 from mqcore.journal.store.place import partition_folder, partition_numbers, sync_folder
 from mqcore.journal.store.topic_names import headers, names_of, write_names
 
