@@ -25,8 +25,8 @@ from typing import Any
 from mqcore.base.living import Living
 from mqcore.base.native import threading, time
 from mqcore.journal.errors import JournalBusy, JournalError, JournalLocked, JournalNotFound
-from mqcore.journal.store.horizon import NAME
 from mqcore.journal.store.group_leases import begin_anew
+from mqcore.journal.store.horizon import NAME
 from mqcore.journal.store.place import HALF, make_folder
 
 TRIES = 100
