@@ -80,8 +80,11 @@ class StompSide(BlockingSide):
         finally:
             _cut(client)        # ends the threads that read and write
         await self.finished()
+        _cut(client)            # a connection that has come about since
         if client.transport.io_thread is not None:
             await asyncio.to_thread(client.transport.io_thread.join)
+        if client.transport.socket is not None:     # no thread began to read from it
+            client.transport.socket.close()
 
     # -- what the client's threads report, in the event loop --
 

@@ -2,7 +2,9 @@
 carried, and lost connections to a fake. tests/brokers has the real ones."""
 
 import asyncio
+import socket
 import sys
+import time
 
 import pytest
 from bridging import LIMIT, Numbers, Sink, laws, moved
@@ -240,8 +242,19 @@ def test_a_stomp_source_acknowledges_what_the_target_has():
     asyncio.run(main())
 
 
-def test_a_stomp_broker_that_says_nothing_is_given_up():
-    """It accepts the connection, and does not answer CONNECT; the bridge can be stopped."""
+@pytest.mark.parametrize("late", [0, 0.2])
+def test_a_stomp_broker_that_says_nothing_is_given_up(late, monkeypatch):
+    """It accepts the connection, and does not answer CONNECT; the bridge can be stopped, also
+    before the client knows of its connection."""
+    connect = socket.create_connection
+
+    def connect_late(*where, **options):
+        made = connect(*where, **options)
+        time.sleep(late)
+        return made
+
+    monkeypatch.setattr(socket, "create_connection", connect_late)
+
     async def main():
         async with FakeStomp(silent=True) as fake:
             runner = Runner(Numbers(1), f"stomp://127.0.0.1:{fake.port}?destination=/queue/q")

@@ -76,9 +76,14 @@ def test_another_server_coordinates_what_has_the_name_now(where, serve, join):
     until(lambda: old.partitions == (0, 1), LIMIT)
     swap(where)
     new = join(serve(where, groups=True), "x")
-    assert values(new) == {b"z"}
-    until(lambda: old.partitions == (), LIMIT)
-    assert new.partitions == (0, 1)
+    try:
+        assert values(new) == {b"z"}
+    except journal.JournalBusy:     # the first server heard of it before, from its member
+        until(lambda: old.partitions == (0, 1), LIMIT)
+        assert new.partitions == ()
+    else:
+        until(lambda: old.partitions == (), LIMIT)
+        assert new.partitions == (0, 1)
 
 
 def test_the_new_name_is_another_group_at_the_same_server(where, serve, join):
