@@ -34,7 +34,7 @@ class Talker:
         with cluster.join(key, **who) as self.net, self.net.subscribe("answers"), \
                 self.net.serve("work", self):
             assert self.go.wait(LIMIT)
-            self.net.drain(LIMIT)
+            self.net.drain(None)    # with a time-out it would wait all of it for the other loop
         self.left.set()
 
     def live_twice(self, key, **who):
