@@ -1,4 +1,4 @@
-"""The words for an error that somebody else's code raised."""
+"""The words for an error that a program's or a plug-in's own code raised."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ async def _heard(node: Core, links: Collection[Link], timeout: float | None,
                  patient: bool = False) -> bool:
     """Wait until the other sides have taken what was sent, or their links are broken: for each one
     as long as it takes something every `STALLED` seconds, or, if it is patient, for the whole time.
-    It does not wait again in vain for one that has taken nothing since."""
+    It does not wait again for one that has taken nothing since it was found to be stuck."""
     waits = {link: Hearing(link) for link in links}
     stalled: list[Link] = []
 

@@ -58,7 +58,7 @@ class Link:
         self._cancelled: dict[int, None] = {}   # requests that may still come
         self.spare = False          # the other side uses a better one
         self.published = 0          # the number of the last publication over it
-        self.stalled = -1           # bytes that had been taken when this node waited in vain
+        self.stalled = -1           # bytes that had been taken when it was found to be stuck
         self.asked_news = 0         # the number of the Ping that asks what of its news has arrived
 
     @property
