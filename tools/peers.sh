@@ -5,7 +5,7 @@
 #
 #     sh tools/peers.sh [PACKAGE ...]       all of them, or only these packages
 #
-# With FULL=1 also what only the slow tests of `make test-full` talk to: libpgm.
+# With FULL=1 also what only the slow tests of `make test-full` talk to: libpgm and libnorm.
 #
 # As root on a machine with apt-get, the script installs what is missing. Otherwise it prints what
 # is missing, why, and the command that installs it. It always exits with 0: without a program the
@@ -35,7 +35,9 @@ have chromium || have chromium-browser ||
     need chromium chromium-browser "a browser, a peer that speaks WebSocket"
 have chromedriver || need chromium-driver chromium-chromedriver "the driver of that browser"
 [ -z "${FULL:-}" ] || ldconfig -p 2>/dev/null | grep -q 'libpgm-5\.3\.so' ||
-    need libpgm-5.3-0 libpgm "libpgm, for the plug-in of multicast"
+    need libpgm-5.3-0 libpgm "libpgm, for a plug-in of multicast"
+[ -z "${FULL:-}" ] || ldconfig -p 2>/dev/null | grep -q 'libnorm\.so\.1' ||
+    need libnorm1 libnorm "libnorm, for a plug-in of multicast"
 [ -n "$missing" ] || exit 0
 
 first() {   # the names by which Debian knows the packages
