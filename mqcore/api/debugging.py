@@ -17,8 +17,8 @@ from types import FrameType
 from typing import Any
 
 from mqcore.base.native import threading
+from mqcore.base.threads import Thread
 from mqcore.base.waits import Event as Flag
-from mqcore.base.waits import start as start_thread
 from mqcore.binding.handle import watch_waits
 from mqcore.control.hub import HUBS
 from mqcore.errors import Error
@@ -42,11 +42,11 @@ def begin() -> None:
     """Called with each new Context: starts what the environment asks for, once per process."""
     if _state["thread"] is not None or not wanted():
         return
-    thread = threading.Thread(target=_run, name="mqcore-debug", daemon=True)
+    thread = Thread(_run, "mqcore-debug")
     _state.update(on=True, thread=thread)
     watch_waits(_waits)
     try:
-        start_thread(thread)
+        thread.start()
     except RuntimeError:        # the interpreter is shutting down
         return
 

@@ -23,7 +23,6 @@ from mqcore.api import hooks as of_hooks
 from mqcore.api.hooks import HookStats
 from mqcore.api.running import Running, socket_name
 from mqcore.base.described import described
-from mqcore.base.native import threading
 from mqcore.base.waits import Released
 from mqcore.binding.core import SocketCore
 from mqcore.control.stats import CloseReport
@@ -114,7 +113,7 @@ class Device(Running):
     def stop(self, linger: Any = ...) -> tuple[CloseReport, ...]:
         """Stop it and close each socket within `linger` seconds. Returns the reports of front,
         back, capture and the sockets of taps. Idempotent."""
-        if threading.get_ident() == self._thread.ident:
+        if self._thread.is_current():
             raise StateError("a hook cannot stop its own device: stop() waits for the hook",
                              hint='raise an exception in a hook with on_error="stop", or call '
                                   "stop() in another thread")
@@ -123,7 +122,7 @@ class Device(Running):
     def _stop(self, linger: Any) -> tuple[CloseReport, ...]:
         self._core.stop()
         with Released():
-            self._join()
+            self._thread.join()
         seconds = self.back.linger if linger is ... else linger
         self._core.finish(1e9 if seconds is None else seconds)
         self._core.release()

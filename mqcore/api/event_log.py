@@ -17,9 +17,9 @@ from typing import Any
 
 from mqcore.api.context import Context
 from mqcore.base.living import Living
-from mqcore.base.native import threading
+from mqcore.base.threads import Thread
 from mqcore.base.waits import Event as Flag
-from mqcore.base.waits import guest, start
+from mqcore.base.waits import guest
 from mqcore.control.events import Closed, Event
 from mqcore.errors import SocketClosed, UsageError
 
@@ -93,9 +93,9 @@ class EventLog:
         self._hub = source._hub if whole else source._links.hub
         self._only = None if whole else weakref.ref(source)
         self._hub.observe(self._observed)
-        self._thread = threading.Thread(target=self._run, name="mqcore-log", daemon=True)
+        self._thread = Thread(self._run, "mqcore-log")
         try:
-            start(self._thread)
+            self._thread.start()
         except BaseException:
             self._hub.unobserve(self._observed)
             raise
@@ -115,7 +115,7 @@ class EventLog:
         self._hub.unobserve(self._observed)
         self._ending = True
         self._wake.set()
-        if threading.get_ident() != self._thread.ident and not guest():
+        if not self._thread.is_current() and not guest():
             self._thread.join()
 
     def _observed(self, event: Event) -> None:

@@ -106,7 +106,7 @@ class Recorder(Running):
     def _stop(self, linger: Any) -> tuple[CloseReport, ...]:
         self._core.stop()
         with Released():
-            self._join()
+            self._thread.join()
         self._unwritten = self._core.finish()
         self._core.release()
         try:

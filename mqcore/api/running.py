@@ -10,7 +10,8 @@ from mqcore.base.components import COMPONENTS, State, numbers
 from mqcore.base.living import Living
 from mqcore.base.native import threading
 from mqcore.base.renamed import renamed
-from mqcore.base.waits import Event, Released, guest, start, start_behind
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Event, Released, guest, start_behind
 from mqcore.binding import blocking
 from mqcore.binding.sleep import sleep
 from mqcore.binding.timing import left_of, limit_of, passed
@@ -32,11 +33,11 @@ class Running:
         self._error: BaseException | None = None
         self._reports: tuple[CloseReport, ...] | None = None
         self._lock = threading.RLock()  # reentrant: for a signal handler that calls stop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = Thread(self._run, name)
         self._name = self._which()
         _running.add(self)
         COMPONENTS.add(self)
-        start(self._thread)
+        self._thread.start()
 
     def _forked(self) -> None:
         """In a forked child: the thread runs in the parent, and other threads may hold the
@@ -55,12 +56,6 @@ class Running:
             self._error = error
         finally:
             self._ended.set()
-
-    def _join(self) -> None:
-        """Until the thread has ended. On CPython 3.11, a join() that an exception interrupts takes
-        the thread for ended, and the next one returns at once."""
-        self._ended.wait()
-        self._thread.join()
 
     def _loop(self) -> None:
         raise NotImplementedError
@@ -117,7 +112,7 @@ class Running:
         """Stop it and close each socket within `linger` seconds. Returns the sockets' reports.
         Idempotent. In a finalizer that the garbage collector runs, or that interrupts another call
         of the library, it returns no reports, and a thread stops the device."""
-        if self._reports is None and (guest() or threading.current_thread() is self._thread):
+        if self._reports is None and (guest() or self._thread.is_current()):
             start_behind(partial(self.stop, linger), "mqcore-close")
             return ()
         with Released(), self._lock:

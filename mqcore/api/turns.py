@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from mqcore.base.native import threading
+from mqcore.base.threads import Thread
 from mqcore.base.virtual import monotonic, world
-from mqcore.base.waits import start
 from mqcore.binding.sleep import Bell, in_trio, shielded
 
 T = TypeVar("T")
@@ -85,8 +85,8 @@ async def in_thread(fn: Callable[[], T], hurry: Callable[[], Any] | None = None)
         finally:
             bell.ring()
 
-    thread = threading.Thread(target=body, name="mqcore-call", daemon=True)
-    start(thread)
+    thread = Thread(body, "mqcore-call")
+    thread.start()
     again = Bell()
     try:
         await bell.wait()
@@ -98,7 +98,7 @@ async def in_thread(fn: Callable[[], T], hurry: Callable[[], Any] | None = None)
             thread.join()
             again.ring()
 
-        threading.Thread(target=joined, name="mqcore-call", daemon=True).start()
+        Thread(joined, "mqcore-call").start()
         await shielded(again)
         raise
     thread.join()

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from mqcore.base.components import COMPONENTS, State
 from mqcore.base.living import Living
-from mqcore.base.native import threading
-from mqcore.base.waits import Event, start
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Event
 from mqcore.bridge.errors import BridgeStopped
 from mqcore.bridge.message import Message
 from mqcore.bridge.runner import Runner, Stats
@@ -54,10 +54,10 @@ class Bridge:
         self._error: BaseException | None = None
         self._ended = Event()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="mqcore-bridge", daemon=True)
+        self._thread = Thread(self._run, "mqcore-bridge")
         _bridges.add(self)
         try:
-            start(self._thread)
+            self._thread.start()
         except BaseException:       # no thread
             self._loop.close()
             raise
@@ -111,7 +111,7 @@ class Bridge:
             self._loop.call_soon_threadsafe(self._runner.stop)
         except RuntimeError:        # the loop is closed: it has ended
             pass
-        if threading.current_thread() is not self._thread and \
+        if not self._thread.is_current() and \
                 not self._ended.wait(self._linger + ENDING):
             raise BridgeStopped("the bridge's thread has not ended", hint="a client library "
                                 "blocks it; explain() names the systems")

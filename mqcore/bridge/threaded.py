@@ -8,8 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from mqcore.base.native import threading
-from mqcore.base.waits import start
+from mqcore.base.threads import Thread
 from mqcore.bridge.spi import Side
 
 
@@ -34,7 +33,7 @@ class BlockingSide(Side):
             with suppress(RuntimeError):        # the loop has been closed
                 loop.call_soon_threadsafe(settle, *found)
 
-        start(threading.Thread(target=body, name="mqcore-bridge", daemon=True))
+        Thread(body, "mqcore-bridge").start()
         if not hasattr(self, "_threads"):
             self._threads = set()
         self._threads.add(running)

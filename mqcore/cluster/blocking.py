@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from typing import Any
 
-from mqcore.base.waits import Event, start
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Event
 from mqcore.cluster.calls import Node
 
 
@@ -21,7 +21,7 @@ class Joined:
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._left = False
-        self._thread = threading.Thread(target=self._run, name="mqcore-cluster", daemon=True)
+        self._thread = Thread(self._run, "mqcore-cluster")
 
     def _run(self) -> None:
         try:
@@ -42,7 +42,7 @@ class Joined:
             await self._stop.wait()
 
     def __enter__(self) -> Node:
-        start(self._thread)
+        self._thread.start()
         try:
             self._ready.wait()
         except BaseException:  # Ctrl-C

@@ -14,7 +14,8 @@ from mqcore.api.context import Context
 from mqcore.api.patterns import class_of
 from mqcore.api.pubsub import Sub
 from mqcore.base.native import threading
-from mqcore.base.waits import Event, start
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Event
 from mqcore.console import requests
 from mqcore.console.looks import Look
 from mqcore.console.requests import Refused
@@ -187,9 +188,8 @@ class Watch:
         try:
             self._sub = Sub(topics=[topic], connect=url, context=self._context,
                                    recv_hwm=1000, max_message_size=LARGEST)
-            self._thread = threading.Thread(target=self._run, name="mqcore-console-watch",
-                                            daemon=True)
-            start(self._thread)
+            self._thread = Thread(self._run, "mqcore-console-watch")
+            self._thread.start()
         except BaseException:
             self._context.close(0)
             raise

@@ -13,8 +13,8 @@ from mqcore import events
 from mqcore.api.context import Context
 from mqcore.api.patterns import Rep
 from mqcore.base.native import socket as system
-from mqcore.base.native import threading
-from mqcore.base.waits import Event, start
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Event
 from mqcore.console import requests
 from mqcore.console.control import Control
 from mqcore.console.looks import LOOPBACK, Looks
@@ -98,8 +98,8 @@ class Console:
             {"ssl_certfile": self._tls["tls_cert"], "ssl_keyfile": self._tls.get("tls_key")}
             if self._tls else {}))
         for _ in range(DESKS):
-            thread = threading.Thread(target=self._answer, name="mqcore-console", daemon=True)
-            start(thread)
+            thread = Thread(self._answer, "mqcore-console")
+            thread.start()
             self._threads.append(thread)
         self.page = f"{scheme}://{host}:{port}/"
         self.url = f"{self.page}#{self._token}"

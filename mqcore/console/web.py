@@ -16,8 +16,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mqcore.base.native import threading
-from mqcore.base.waits import start
+from mqcore.base.threads import Thread
 
 FOLDER = Path(__file__).parent / "page"
 FILES = {"/": ("index.html", "text/html; charset=utf-8"),
@@ -131,8 +130,8 @@ class Server:
             limit_concurrency=CONNECTIONS, h11_max_incomplete_event_size=HEADER,
             timeout_keep_alive=IDLE, timeout_graceful_shutdown=1, **tls))
         self._server.config.load()      # reads the certificate here, where an error can be raised
-        self._thread = threading.Thread(target=self._run, name="mqcore-console-page", daemon=True)
-        start(self._thread)
+        self._thread = Thread(self._run, "mqcore-console-page")
+        self._thread.start()
 
     def _run(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._sock]))

@@ -8,7 +8,8 @@ import traceback
 from collections.abc import Callable
 
 from mqcore.base.native import threading
-from mqcore.base.waits import Event, start
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Event
 
 WANTED = 10.0       # seconds for which a request keeps a worker looking
 REPORTED = 10       # failures that are logged; the others are counted
@@ -30,7 +31,7 @@ class Worker:
         self._looked = Event()
         self._name = name
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         #: looks that raised something unexpected
         self.failed = 0
 
@@ -39,9 +40,8 @@ class Worker:
         self._until = time.monotonic() + WANTED
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name=f"mqcore-console-{self._name}", daemon=True)
-                start(self._thread)
+                self._thread = Thread(self._run, f"mqcore-console-{self._name}")
+                self._thread.start()
         self._wake.set()
 
     def looked(self, timeout: float) -> bool:

@@ -15,13 +15,13 @@ from typing import Any
 
 from mqcore.base.living import Living
 from mqcore.base.native import threading
+from mqcore.base.threads import Thread
 from mqcore.base.virtual import world as world_here
 from mqcore.base.waits import (
     Released,
     YieldingLock,
     guest,
     program_ends,
-    start,
     start_behind,
     stay_asleep,
 )
@@ -351,9 +351,9 @@ def side_by_side(*calls: Callable[[], Any]) -> None:
         return
     threads = []
     for call in calls[1:]:
-        thread = threading.Thread(target=call, name="mqcore-call", daemon=True)
+        thread = Thread(call, "mqcore-call")
         try:
-            start(thread)
+            thread.start()
         except RuntimeError:
             call()
         else:

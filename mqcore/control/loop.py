@@ -23,7 +23,8 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from mqcore.base.native import selectors, threading
-from mqcore.base.waits import Busy, Event, Released, Wakeup, start_masked
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Busy, Event, Released, Wakeup
 from mqcore.control.look_ups import LookUps
 from mqcore.control.workers import Workers
 
@@ -86,7 +87,7 @@ class ControlLoop:
         self._wakeup: Wakeup | None = Wakeup()
         self._wakeup_fd = self._wakeup.fd
         self._selector.register(self._wakeup_fd, selectors.EVENT_READ)
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         # Of the control thread. current_thread() would register threads that Python did not start.
         self._ident = 0
         self._stepped = False
@@ -121,7 +122,7 @@ class ControlLoop:
                 if self._thread is thread and not self._closed:
                     self._run()
 
-            thread = threading.Thread(target=run, name="mqcore-control", daemon=True)
+            thread = Thread(run, "mqcore-control")
             self._starting = True
             try:
                 self.spawn(thread)
@@ -132,9 +133,9 @@ class ControlLoop:
                 if self._thread is None and self._stopping:  # by a handler, which then raised
                     self._finish()
 
-    def spawn(self, thread: threading.Thread) -> None:
+    def spawn(self, thread: Thread) -> None:
         """Start a thread that gets no signals."""
-        start_masked(thread)
+        thread.start(masked=True)
 
     def stop(self) -> None:
         """Run the calls that were queued before, then end the thread and wait for it. Drops pending

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mqcore.base.native import threading
+from mqcore.base.threads import Thread
 
 if TYPE_CHECKING:
     from mqcore.control.loop import ControlLoop
@@ -39,8 +39,7 @@ class Workers:
         except IndexError:  # as many as may be; each looks for jobs before it ends
             return
         try:
-            self._loop.spawn(threading.Thread(target=self._work, args=(number,), name=self._name,
-                                              daemon=True))
+            self._loop.spawn(Thread(self._work, self._name, (number,)))
         except RuntimeError as error:  # no more threads
             self._free.append(number)
             if len(self._free) == self._most:  # and no thread is left for them: they fail

@@ -11,7 +11,6 @@ import asyncio
 import os
 import socket
 import ssl
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +25,7 @@ except ImportError as _error:
 
 from mqcore.base import waits
 from mqcore.base.components import COMPONENTS, State, numbers
+from mqcore.base.threads import Thread
 from mqcore.errors import AddressError, BindError, Error, OptionError, UsageError
 from mqcore.http import config
 from mqcore.http.access import hosts_for, is_loopback, read_tokens
@@ -263,9 +263,7 @@ class Server:
         self.gateway, self.url = gateway, url
         self._listening = listening
         self._serving = serving(gateway, context)
-        self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
-        self._ended = waits.Event()
+        self._thread: Thread | None = None
         self._error: BaseException | None = None
         self._running = False
 
@@ -292,10 +290,9 @@ class Server:
             self._error = error
         finally:
             self._serving.ready.set()
-            self._ended.set()
 
     def __enter__(self) -> Server:
-        self._thread = threading.Thread(target=self._main, name="mqcore-http", daemon=True)
+        self._thread = Thread(self._main, "mqcore-http")
         self._thread.start()
         if not self._serving.ready.wait(START):
             self.stop()
@@ -305,12 +302,6 @@ class Server:
             raise self._error
         return self
 
-    def _join(self, thread: threading.Thread) -> None:
-        """As in mqcore/api/running.py."""
-        if self._pid == os.getpid() and thread.ident is not None:
-            self._ended.wait()
-        thread.join()
-
     def __exit__(self, *_: object) -> None:
         self.stop()
 
@@ -319,7 +310,7 @@ class Server:
         Raises what ended the gateway before."""
         self._serving.should_exit = True
         if self._thread is not None:
-            self._join(self._thread)
+            self._thread.join()
         else:
             self._listening.close()
         if self._error is not None:

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mqcore.base.native import threading, time
-from mqcore.base.waits import Event, Released, start
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Released
 from mqcore.journal.errors import write_error
 from mqcore.journal.store.process import quiet, ring, wait
 from mqcore.journal.syncers import Syncers
@@ -39,19 +40,9 @@ class _Run:
 
     def __init__(self, loop: Callable[[_Run], None], before: _Run | None) -> None:
         self.stopping = False
-        self.ended = Event()
         self.before = before
         self.syncers = Syncers(_finish)
-        self.thread = threading.Thread(target=loop, args=(self,), name="mqcore-journal",
-                                       daemon=True)
-
-    def is_alive(self) -> bool:
-        return self.thread.ident is not None and not self.ended.is_set()
-
-    def join(self) -> None:
-        """As in mqcore/api/running.py."""
-        self.ended.wait()
-        self.thread.join()
+        self.thread = Thread(loop, "mqcore-journal", (self,))
 
 
 class Flusher:
@@ -91,11 +82,11 @@ class Flusher:
             self._runs.remove(run)
             return
         try:
-            start(run.thread)
+            run.thread.start()
         except BaseException:
             run.stopping = True     # if it runs: a signal handler may have raised since
             self._runs.remove(run)
-            if run.is_alive():
+            if run.thread.is_alive():
                 self._ending = run
             ring()
             raise
@@ -114,9 +105,9 @@ class Flusher:
             if self._writers and self._run is None:     # a handler has opened another one since
                 self._go()
         ring()
-        if join and run.is_alive() and run.thread is not threading.current_thread():
+        if join and run.thread.is_alive() and not run.thread.is_current():
             with Released(self._lock):
-                run.join()
+                run.thread.join()
 
     def writers(self) -> list[Writer]:
         found = [ref() for ref in self._writers.copy().values()]
@@ -125,14 +116,8 @@ class Flusher:
     # -- on the flusher's thread --
 
     def _loop(self, run: _Run) -> None:
-        try:
-            self._live(run)
-        finally:
-            run.ended.set()
-
-    def _live(self, run: _Run) -> None:
         if run.before is not None:
-            run.before.join()
+            run.before.thread.join()
         run.before = None
         while True:
             quiet()

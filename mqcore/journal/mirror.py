@@ -220,7 +220,7 @@ class Mirror(Running):
     def _stop(self, linger: Any) -> tuple[()]:
         """`linger` is for sockets; there are none."""
         self._stopping.set()
-        self._join()
+        self._thread.join()
         if not self.writer.closed:
             self.writer.commit()
             if not self.reader.closed:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqcore.base.native import threading
-from mqcore.base.waits import Event, start
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Event
 from mqcore.errors import Error, OptionError
 from mqcore.journal.errors import (
     JournalDiverged,
@@ -133,7 +134,7 @@ class _Watch:
         """As new: also in a forked child, where the thread is not there."""
         self._lock = threading.RLock()
         self._writers: dict[int, weakref.ref[Writer]] = {}
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._wake = Event()
         self._doubts: dict[str, str] = {}
 
@@ -141,10 +142,9 @@ class _Watch:
         with self._lock:
             self._writers[id(writer)] = weakref.ref(writer)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, args=(self._wake,),
-                                                name="mqcore-replicas", daemon=True)
+                self._thread = Thread(self._loop, "mqcore-replicas", (self._wake,))
                 try:
-                    start(self._thread)
+                    self._thread.start()
                 except BaseException:
                     self._thread = None
                     del self._writers[id(writer)]

@@ -338,7 +338,7 @@ class Spill(Running):
             with self._changed:
                 self._stopping.set()
                 self._changed.notify_all()
-            self._join()
+            self._thread.join()
         self._reader.close()
         self._writer.close()
         atexit.unregister(self._leave)

@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mqcore.base.native import threading, time
-from mqcore.base.waits import Condition, start
+from mqcore.base.native import time
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Condition
 from mqcore.journal.store.process import ring
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Syncers:
         self._waiting: dict[int, collections.deque[tuple[Writer, int]]] = {}    # by device
         self._busy: collections.Counter[int] = collections.Counter()    # threads, by device
         self._held: set[int] = set()        # id() of every writer that waits or is worked for
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Thread] = []
         self._idle = 0
         self._ending = False
 
@@ -59,10 +60,10 @@ class Syncers:
             self._work_off()
 
     def _one_more(self) -> None:
-        thread = threading.Thread(target=self._loop, name="mqcore-journal-sync", daemon=True)
+        thread = Thread(self._loop, "mqcore-journal-sync")
         self._threads.append(thread)
         try:
-            start(thread)
+            thread.start()
         except Exception:       # those that run do it
             self._threads.remove(thread)
 
@@ -73,7 +74,7 @@ class Syncers:
             self._changed.notify_all()
             threads = self._threads.copy()
         for thread in threads:
-            if thread is not threading.current_thread():
+            if not thread.is_current():
                 thread.join()
 
     # -- on their threads --
@@ -88,7 +89,7 @@ class Syncers:
                 self._idle -= 1
                 if more and self._next() is not None:
                     continue
-                self._threads.remove(threading.current_thread())
+                self._threads = [one for one in self._threads if not one.is_current()]
                 return
 
     def _next(self) -> int | None:

@@ -24,7 +24,6 @@ import logging
 import os
 import secrets
 import sys
-import threading as names
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -37,7 +36,7 @@ from mqcore.api.poller import Poller
 from mqcore.api.pubsub import XPub
 from mqcore.api.survey import Respondent
 from mqcore.base.living import Living
-from mqcore.base.native import threading
+from mqcore.base.threads import Thread
 from mqcore.base.waits import Event, start_behind
 from mqcore.errors import ContextClosed, Error, OptionError, SocketClosed, Timeout, UsageError
 from mqcore.monitor import collect, place, protocol
@@ -158,7 +157,7 @@ class Agent:
         return answers, published
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name="mqcore-monitor", daemon=True)
+        thread = Thread(self._run, "mqcore-monitor")
         self._own._hub.loop.spawn(thread)
         self._thread = thread
         _agents.add(self)
@@ -175,7 +174,7 @@ class Agent:
         # No lock: two calls at once are fine, since each step can be repeated.
         self._hub.unobserve(self._observed)
         self._own.close(0)
-        if self._thread.ident != names.get_ident():
+        if not self._thread.is_current():
             self._thread.join()
             self._poller.close()
             self._hub.unobserve(self._observed)     # the thread may have observed meanwhile

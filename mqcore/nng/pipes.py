@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import mqcore as mq
-from mqcore.base.native import threading
-from mqcore.base.waits import Condition, Released, start
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Condition, Released
 from mqcore.nng.exceptions import MessageStateError, NoEntry, make
 from mqcore.nng.options import Option, absent
 from mqcore.nng.sockaddr import SockAddr, sockaddr_of
@@ -172,20 +172,19 @@ class Watch:
         self._through = Condition(self._core._links.hub.lock)
         self._stream = self._core.events(backlog=BACKLOG)
         self._met.update(peer.id for peer in self._core.peers())  # before there were callbacks
-        self._thread = threading.Thread(
-            target=_call_back, args=(self, weakref.ref(socket)), name="mqcore-nng", daemon=True)
-        start(self._thread)
+        self._thread = Thread(_call_back, "mqcore-nng", (self, weakref.ref(socket)))
+        self._thread.start()
 
     def shows(self, peer: mq.Peer) -> bool:
         """Whether the socket's pipes include this peer: once its first callbacks have returned, and
         for the callbacks themselves."""
         return (not self.before or peer.id in self._met or self._stream.lost > 0
-                or threading.current_thread() is self._thread)
+                or self._thread.is_current())
 
     def settled(self, number: int) -> None:
         """Wait until the callbacks of this peer and all before it are through. In a callback:
         do not."""
-        if threading.current_thread() is self._thread:
+        if self._thread.is_current():
             return
         with self._through:
             while not self._through.wait_for(lambda: self._seen >= number, 0.1):
@@ -194,7 +193,7 @@ class Watch:
 
     def end(self) -> None:
         """The socket is closed: what is left to call is called, then the thread ends."""
-        if threading.current_thread() is not self._thread:
+        if not self._thread.is_current():
             self._stream.close()  # a signal handler may have interrupted the close() that does it
             with Released(self._core._links.hub.lock):
                 self._thread.join()

@@ -26,6 +26,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from mqcore.base.threads import Thread
+
 PIECE = 1 << 16
 HELD = 4 << 20  # bytes of one direction in the relay; above that it stops reading
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: the connection is reset when it is closed
@@ -116,7 +118,7 @@ class SlowLink:
         self._bell, self._rope = socket.socketpair()
         self._bell.setblocking(False)
         self._open()
-        self._thread = threading.Thread(target=self._run, name="slow link", daemon=True)
+        self._thread = Thread(self._run, "slow link")
         self._thread.start()
 
     @property

@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from mqcore.base.threads import Thread
 from mqcore.errors import AddressError, AddressInUse
 from mqcore.spi.transport import Listening, Options, StreamTransport, start_connect
 
@@ -109,7 +110,7 @@ class Link:
         self._wakeup = -1
         self._reset = self._stop = False
         self.over = False
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
 
     # -- for the test ------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ class Link:
             self.ways[name].source, self.ways[name].sink = source, sink
             source.setblocking(False)
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._thread = threading.Thread(target=self._run, name="mq-scripted", daemon=True)
+        self._thread = Thread(self._run, "mq-scripted")
         self._thread.start()
 
     def stop(self) -> None:

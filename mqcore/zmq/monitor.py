@@ -10,8 +10,8 @@ import struct
 from typing import Any
 
 import mqcore as mq
-from mqcore.base.native import threading
-from mqcore.base.waits import Released, guest, start
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Released, guest
 from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
 from mqcore.zmq.constants import Errno, Event
 from mqcore.zmq.error import ZMQError, make, translated
@@ -48,8 +48,8 @@ class Monitor:
                 pair.close(0)
             raise translated(error) from error
         self._pair = pair
-        self._thread = threading.Thread(target=self._run, name="mqcore-zmq-monitor", daemon=True)
-        start(self._thread)
+        self._thread = Thread(self._run, "mqcore-zmq-monitor")
+        self._thread.start()
 
     def close(self) -> None:
         """EVENT_MONITOR_STOPPED is the last one."""

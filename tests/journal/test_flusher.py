@@ -12,6 +12,7 @@ from journal_case import contents, segment_files
 from mqcore.testing.native.journal_disk import Disk
 
 from mqcore import journal
+from mqcore.base import threads
 from mqcore.base.waits import start
 from mqcore.journal import flusher, syncers
 from mqcore.journal.errors import JournalFull
@@ -300,7 +301,7 @@ def test_without_threads_the_flusher_syncs(tmp_path, monkeypatch):
     with opened(tmp_path) as writer:
         def none(thread):
             raise RuntimeError("can't start new thread")
-        monkeypatch.setattr(syncers, "start", none)
+        monkeypatch.setattr(threads, "start", none)
         for i in range(1, 4):
             writer.append(b"x")
             until(lambda n=i: writer.durable == n)
@@ -339,7 +340,7 @@ def test_an_interrupt_leaves_one_thread_that_goes_on(tmp_path, monkeypatch, wher
         raise KeyboardInterrupt
 
     if where == "start":
-        monkeypatch.setattr(flusher, "start", fail)
+        monkeypatch.setattr(threads, "start", fail)
     log = None
     with pytest.raises(KeyboardInterrupt):
         log = journal.open(tmp_path / "a", "a")

@@ -109,7 +109,7 @@ def test_stop_waits_also_after_an_interrupted_join(kind, request, monkeypatch):
 
     monkeypatch.setattr(made, step, busy)
     assert seen.wait(LIMIT)
-    monkeypatch.setattr(made._thread, "join", lambda *_: None)
+    monkeypatch.setattr(made._thread._thread, "join", lambda *_: None)
     stop()
     assert over.is_set() and made.error is None and not made.running
     monkeypatch.undo()
@@ -131,8 +131,8 @@ def test_the_last_writer_waits_for_the_flusher(tmp_path, monkeypatch):
     writer = journal.open(tmp_path, "a")
     thread = FLUSHER._run.thread
     assert seen.wait(LIMIT)
-    monkeypatch.setattr(thread, "join", lambda *_: None)
-    monkeypatch.setattr(thread, "is_alive", lambda: False)
+    monkeypatch.setattr(thread._thread, "join", lambda *_: None)
+    monkeypatch.setattr(thread._thread, "is_alive", lambda: False)
     go.set()
     writer.close()
     assert over.is_set()

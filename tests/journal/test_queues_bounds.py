@@ -223,14 +223,11 @@ class Interrupted:
     def __init__(self, thread, times):
         self.thread, self.times = thread, times
 
-    def join(self, timeout=None):
+    def join(self):
         if self.times:
             self.times -= 1
             raise KeyboardInterrupt
-        self.thread.join(timeout)
-
-    def is_alive(self):
-        return self.thread.is_alive()
+        self.thread.join()
 
 
 @pytest.mark.parametrize("times", [1, 2])

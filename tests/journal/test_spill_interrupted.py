@@ -10,7 +10,7 @@ from waiting import until
 
 import mqcore as mq
 from mqcore import journal
-from mqcore.api import running
+from mqcore.base import threads
 from mqcore.journal import spilling
 
 LIMIT = 60
@@ -69,7 +69,7 @@ def test_stop_waits_for_the_thread_also_after_an_interrupted_join(tmp_path, push
     out.send(b"y")
     assert seen.wait(LIMIT)
     thread = out._thread
-    monkeypatch.setattr(thread, "join", lambda: None)
+    monkeypatch.setattr(thread._thread, "join", lambda: None)
     out.stop()
     assert over.is_set() and out.error is None
     monkeypatch.undo()
@@ -81,7 +81,7 @@ def test_a_thread_that_does_not_start_leaves_the_folder_free(tmp_path, push, mon
     def fail(thread):
         raise error
 
-    monkeypatch.setattr(running, "start", fail)
+    monkeypatch.setattr(threads, "start", fail)
     with pytest.raises(type(error)) as caught:
         journal.spill(push, tmp_path)
     monkeypatch.undo()

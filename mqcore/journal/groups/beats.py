@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 from mqcore.base.native import threading
-from mqcore.base.waits import Event, Wakeup, start
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Event, Wakeup
 from mqcore.errors import Error, NotSupported, UsageError
 from mqcore.journal.errors import (
     JournalBusy,
@@ -43,11 +44,10 @@ class Beats(Connection):
         self._due = 0.0
         self._met: set[int] = set()             # the links over which the last answer came
         self._first = Event()                   # an answer, or an error, is there
-        self._ended = Event()                   # its thread has
         self.changed: Wakeup | None = Wakeup()      # None: closed
         self._socket = self._take()
-        self._thread = threading.Thread(target=self._run, name="mqcore-group-member", daemon=True)
-        start(self._thread)
+        self._thread = Thread(self._run, "mqcore-group-member")
+        self._thread.start()
 
     def close(self) -> None:
         """The server notices that the connection is gone, and gives the partitions away."""
@@ -55,16 +55,13 @@ class Beats(Connection):
         self._wake()
         self.changed = None     # a call that waits holds it, too
         # the thread may wait for the lock if this is a handler of a signal that came with it held
-        if threading.current_thread() is not self._thread and not self._state._is_owned():
-            self._ended.wait()      # as in mqcore/api/running.py
+        if not self._thread.is_current() and not self._state._is_owned():
             self._thread.join()
 
     def _forked(self) -> None:
         super()._forked()
         self.forked = True
         self._state = threading.RLock()
-        self._ended = Event()
-        self._ended.set()
         if self.changed is not None:
             self.changed.abandon()
 
@@ -127,8 +124,6 @@ class Beats(Connection):
             pass
         except Error as error:      # the peer does not speak this protocol
             self._fail(error)
-        finally:
-            self._ended.set()
 
     def _beat(self) -> None:
         """With the lock, so that beats leave in the order of what they say."""

@@ -119,10 +119,10 @@ class QueueServer(Service):
             self._stopping.set()
             try:
                 self._socket.close()        # ends the thread's sleep
-                self._join()
+                self._thread.join()
             finally:
                 self._socket.close()
-                self._join()    # it ends within a turn
+                self._thread.join()    # it ends within a turn
                 self._store.close()
 
     # -- its thread --

@@ -110,7 +110,7 @@ class Server(Service):
             if wake is None:
                 return
             wake.write()
-            self._join()
+            self._thread.join()
             self._socket.close()
             for stream in self._streams:
                 self._streams.end(stream)

@@ -13,7 +13,8 @@ from mqcore.base.components import COMPONENTS, State, numbers
 from mqcore.base.living import Living
 from mqcore.base.native import threading
 from mqcore.base.renamed import renamed
-from mqcore.base.waits import Event, start
+from mqcore.base.threads import Thread
+from mqcore.base.waits import Event
 from mqcore.errors import ContextClosed, SocketClosed, WaitTimeout
 from mqcore.journal.awaitable import AwaitableServer
 from mqcore.journal.server.complaints import Complaints
@@ -37,14 +38,13 @@ class Service(AwaitableServer):
         self._ended = Event()
         self._ending = threading.RLock()  # reentrant: for a signal handler that calls stop()
         self._socket: Router
-        self._thread = threading.Thread(target=self._run, name=f"mqcore-{self._name}-server",
-                                        daemon=True)
+        self._thread = Thread(self._run, f"mqcore-{self._name}-server")
 
     def _begin(self) -> None:
         _services.add(self)
         COMPONENTS.add(self)
         try:
-            start(self._thread)
+            self._thread.start()
         except BaseException:       # no thread
             self._socket.close(0)
             raise
@@ -71,11 +71,6 @@ class Service(AwaitableServer):
             raise WaitTimeout(f"the {self._name} server still runs after {timeout:g} s")
         if self._error is not None:
             raise self._error
-
-    def _join(self) -> None:
-        """As in running.py."""
-        self._ended.wait()
-        self._thread.join()
 
     def stop(self) -> None:
         raise NotImplementedError

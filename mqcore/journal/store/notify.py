@@ -23,7 +23,7 @@ from mqcore.base.inotify import (
     inotify_remove,
 )
 from mqcore.base.native import select, threading
-from mqcore.base.waits import start
+from mqcore.base.threads import Thread
 
 
 class _Hub:
@@ -34,9 +34,9 @@ class _Hub:
         self.rung: dict[int, set[int]] = {}     # watch: eventfds
         self.watch_of: dict[int, int] = {}      # eventfd: watch
         self.stop = os.eventfd(0, os.EFD_CLOEXEC)
-        self.thread = threading.Thread(target=self._run, name="mqcore-journal-watch", daemon=True)
+        self.thread = Thread(self._run, "mqcore-journal-watch")
         try:
-            start(self.thread)
+            self.thread.start()
         except BaseException:
             os.close(self.stop)
             raise
@@ -51,6 +51,8 @@ class _Hub:
             except BlockingIOError:
                 continue
             self._ring(raw)
+        os.close(self.fd)       # here: the exception of a signal handler may end end()
+        os.close(self.stop)
 
     def _ring(self, raw: bytes) -> None:
         watches, every = set(), False
@@ -66,8 +68,6 @@ class _Hub:
         """Without the lock, which the thread may want."""
         os.eventfd_write(self.stop, 1)
         self.thread.join()
-        os.close(self.fd)
-        os.close(self.stop)
 
 
 _lock: Any = threading.RLock()     # mypy knows no _is_owned()

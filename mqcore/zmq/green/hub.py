@@ -19,6 +19,7 @@ from gevent.event import Event
 
 from mqcore.api.wakers import Sleeper, Waker
 from mqcore.base.native import threading
+from mqcore.base.threads import Thread
 
 READ, WRITE = 1, 2  # of a hub's io watchers
 
@@ -156,7 +157,7 @@ def in_thread(fn: Callable[[], Any]) -> Any:
                 done.send()
 
     done.start(nap.set)
-    thread = threading.Thread(target=body, name="mqcore-zmq", daemon=True)
+    thread = Thread(body, "mqcore-zmq")
     thread.start()
     try:
         nap.wait()
