@@ -119,7 +119,7 @@ def test_the_log_of_a_socket_ends_with_it(ctx, logger):
     pull = mq.Pull(bind="inproc://x", context=ctx)
     log = mq.log_events(pull, logger)
     pull.close()
-    log._thread.join(60)
+    log._thread.join()
     assert not log._thread.is_alive()
     assert not ctx._hub.observers
     assert logger.records.records[-1].mq_event == "Closed"
@@ -227,7 +227,7 @@ def test_the_log_of_a_socket_ends_with_it_also_if_its_logger_is_too_slow(ctx, mo
         pull.bind("inproc://x").close()
     pull.close()
     released.set()
-    log._thread.join(60)
+    log._thread.join()
     assert not log._thread.is_alive() and not ctx._hub.observers
 
 
