@@ -251,21 +251,27 @@ def test_large_bodies_do_not_hold_up_small_ones(once, key, nodes):
 
     async def main():
         async with cluster.ajoin(key, seeds=[nodes.seed]) as net:
-            large, small = [], []
+            async def beside_a_large_one():
+                large, small = [], []
 
-            async def ask_large():
-                large.append(time.monotonic())
-                answer = await net.arequest("work", b"big %d" % (30 << 20), timeout=50)
-                large.append(time.monotonic())
-                assert len(answer) == 30 << 20
+                async def ask_large():
+                    large.append(time.monotonic())
+                    answer = await net.arequest("work", b"big %d" % (30 << 20), timeout=50)
+                    large.append(time.monotonic())
+                    assert len(answer) == 30 << 20
 
-            net.loop.spawn(ask_large)
-            while len(large) < 2:
-                asked = time.monotonic()
-                await net.arequest("work", b"echo small", timeout=50)
-                small.append((asked, time.monotonic()))
-            begin, end = large
-            assert any((begin + end) / 2 < asked and heard < end for asked, heard in small)
+                net.loop.spawn(ask_large)
+                while len(large) < 2:
+                    asked = time.monotonic()
+                    await net.arequest("work", b"echo small", timeout=50)
+                    small.append((asked, time.monotonic()))
+                begin, end = large
+                return any((begin + end) / 2 < asked and heard < end for asked, heard in small)
+
+            for _ in range(10):     # a busy machine may have no time for small ones just then
+                if await beside_a_large_one():
+                    return
+            raise AssertionError("no small one was answered")
 
     once(main)
 
