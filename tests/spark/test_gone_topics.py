@@ -7,6 +7,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
 
+import pyarrow as pa  # noqa: E402
+
 import mqcore  # noqa: E402
 from mqcore import journal  # noqa: E402
 from mqcore.spark import read  # noqa: E402
@@ -21,7 +23,8 @@ ALL = ReadAllAvailable()
 @pytest.fixture(scope="module", autouse=True)
 def default_context():
     """Readers of servers use it; its threads and descriptors stay, so they are here before any is
-    counted."""
+    counted. So do those of the first Arrow array."""
+    pa.array([b"x"]).validate()
     with mqcore.Pull(bind="inproc://spark-gone"), mqcore.Push(connect="inproc://spark-gone"):
         pass
 
