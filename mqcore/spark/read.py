@@ -48,8 +48,9 @@ def _pieces(r: Range, options: Options, schema: Any) -> Iterator[Any]:
     at = r.start
     try:
         with r.part.open(options, r.origin) as reader:
-            for batch, at in _rest(r, reader, options, schema):
+            for batch, behind in _rest(r, reader, options, schema):
                 yield batch
+                at = behind
     except JournalNotFound:
         data_loss(options, f"{r.part} is gone: messages {at} to {r.stop - 1} are lost")
 

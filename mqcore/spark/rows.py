@@ -98,8 +98,8 @@ def check_tombstones(values: Any, keys: Any) -> None:
 
 
 def check_times(times: Any) -> None:
-    """UsageError: a time that no journal takes must not be promised by the ledger. times: None: no row
-    has one."""
+    """UsageError: a time that no journal takes, so the ledger must not promise it. times: None: no
+    row has one."""
     import pyarrow.compute as pc
 
     if times is not None:

@@ -1,5 +1,6 @@
 """The fence of a former primary, as programs see it that open its folder themselves."""
 
+import shutil
 import threading
 
 import pytest
@@ -101,3 +102,20 @@ def test_a_running_mirror_still_brings_the_groups_of_its_source(pair):
         reader.commit_offset("g", 1)
     with mirroring(b, a):
         until(lambda: groups(a) == {"g": 1})
+
+
+def test_the_file_of_another_journal_says_nothing(pair, tmp_path, serve, ctx):
+    """Neither to a commit, nor to a server or a mirror."""
+    a, b = pair
+    journal.promote(b, old=a)
+    other = tmp_path / "other"
+    fill(other, b"x", b"y")
+    shutil.copy(a / "default" / "0" / "epoch", other / "default" / "0")
+    with journal.open(other) as reader:
+        reader.commit_offset("g", 1)
+        assert not reader.epochs().fenced
+    with journal.open(serve(other, groups=True).urls[0], topic="default", context=ctx) as reader:
+        reader.commit_offset("g", 2)
+        assert not reader.epochs().fenced
+    mirror(other, tmp_path / "copy")
+    assert groups(other) == {"g": 2}
