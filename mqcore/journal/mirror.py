@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import logging
 import os
 import time
@@ -13,6 +14,7 @@ from mqcore.api.running import Running
 from mqcore.base.waits import Event
 from mqcore.errors import RecvTimeout, UsageError
 from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced, OffsetGone
+from mqcore.journal.reader import Reader
 from mqcore.journal.remembered import Remembered, reachable
 from mqcore.journal.replicas import separate
 from mqcore.journal.server.failover import mark
@@ -22,7 +24,6 @@ from mqcore.journal.store.segment import journal_id
 from mqcore.journal.writer import Writer
 
 if TYPE_CHECKING:
-    from mqcore.journal.reader import Reader
     from mqcore.journal.records import Records
 
 _log = logging.getLogger("mqcore.journal")
@@ -70,13 +71,15 @@ class Mirror(Running):
         self.reader, self.writer = reader, writer
         self._source = EpochsOf(Path(reader.path)) if "://" not in str(reader.path) else None
         self._remembered = Remembered(reader, writer)
-        self._align()
+        found = self._aligned()
         end = reader.end
         if end < writer.next:
             raise UsageError(f"{writer.path} has messages up to {writer.next} and {reader.path} "
                              f"only up to {end}: it is no mirror of it",
                              hint="begin a new mirror in an empty folder, or find the journal that "
                                   "this one was copied from")
+        check_same(writer, reader)
+        self._take(found)
         self._messages = self._bytes = self._gone = self._compacted = 0
         self._groups: dict[str, int] = {}       # as they were copied
         self._looked = 0.0
@@ -97,9 +100,9 @@ class Mirror(Running):
 
     # -- epochs --
 
-    def _align(self) -> None:
-        """Take over the source's history, if this copy can follow it: it must not have been
-        promoted itself, and it must have no message from where a newer epoch began. Raises
+    def _aligned(self) -> Epochs:
+        """The source's history, which this copy takes over if it can follow it: it must not have
+        been promoted itself, and it must have no message from where a newer epoch began. Raises
         JournalFenced, JournalDiverged."""
         ours = self.writer._epochs
         known = getattr(self.reader, "_known", None)    # of the server that sent the last records
@@ -129,10 +132,12 @@ class Mirror(Running):
                 f"messages {apart} to {self.writer.next - 1} of {where} are not in "
                 f"{self.reader.path}, whose epoch {theirs.number} began at {apart}",
                 epoch=theirs.number, first=apart, end=self.writer.next)
-        self._theirs = mark(theirs.own)
+        return Epochs(theirs.own, (), True, origin or ours.origin)
+
+    def _take(self, found: Epochs) -> None:
+        self._theirs = mark(found.own)
         self._remembered.forget()
-        found = Epochs(theirs.own, (), True, origin or ours.origin)
-        if found != ours:
+        if found != self.writer._epochs:
             self.writer._set_epochs(found)
 
     def _source_id(self) -> bytes:
@@ -164,6 +169,7 @@ class Mirror(Running):
         for name, offset in list(self.reader.groups().items())[:MOST_GROUPS]:
             at = min(offset, have)
             if self._groups.get(name) != at:
+                self.writer._check_open()       # its folder may have been moved
                 set_group_offset(self.writer.path, name, at)
                 self._groups[name] = at
 
@@ -194,7 +200,7 @@ class Mirror(Running):
 
     def _realign(self) -> None:
         if self._changed():
-            self._align()
+            self._take(self._aligned())
 
     def _skip(self, at: int, to: int) -> None:
         self._realign()
@@ -236,3 +242,32 @@ def follows(writer: Writer, records: Records) -> bool:
     """Whether they are what a copy goes on with. What compaction has removed in front of them is
     a gap of the copy, too."""
     return writer.next in (records.first, records.since)
+
+
+def check_same(writer: Writer, reader: Reader) -> None:
+    """JournalDiverged: the last message that a copy has is another one in its source. Something
+    else than a mirror has written it, or the source was set back and went on."""
+    with Reader(writer.path, writer.topic, writer.partition, durable=False) as mine:
+        if not _differ(mine, reader, writer.next - 1):
+            return
+        first, end = mine.first, writer.next
+        same = bisect.bisect_left(range(first, end), True,
+                                  key=lambda offset: _differ(mine, reader, offset))
+    raise JournalDiverged(
+        f"messages {first + same} to {end - 1} of {writer.path} are not those of {reader.path}, so "
+        "it is no mirror of it", epoch=writer._epochs.number, first=first + same, end=end,
+        hint="mirror it into an empty folder; what only this one has stays where it is")
+
+
+def _differ(mine: Reader, theirs: Reader, offset: int) -> bool:
+    """False, too, if one of them has no message there any more."""
+    found = []
+    for reader in (mine, theirs):
+        try:
+            records = reader.read(offset, max_bytes=1, durable=False)
+        except OffsetGone:
+            return False
+        if not len(records) or records.first != offset:
+            return False
+        found.append((records[0] or b"", records.key(0), records._microseconds[0]))
+    return found[0] != found[1]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mqcore.errors import UsageError
 from mqcore.journal.errors import JournalDiverged, JournalNotFound, OffsetGone
-from mqcore.journal.mirror import follows
+from mqcore.journal.mirror import check_same, follows
 from mqcore.journal.reader import Reader
 from mqcore.journal.remembered import take_over
 from mqcore.journal.replicas import fenced_error, separate
@@ -130,6 +130,8 @@ def _check_related(writer: Writer, ours: Epochs, last: Writer, theirs: Epochs) -
         raise JournalDiverged(
             f"messages {first} to {writer.next - 1} of {writer.path} are not in {last.path}",
             epoch=theirs.number, first=first, end=writer.next)
+    with Reader(last.path, last.topic, last.partition) as reader:
+        check_same(writer, reader)
 
 
 def _copy(writer: Writer, last: Writer) -> int:

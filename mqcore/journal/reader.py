@@ -34,6 +34,7 @@ from mqcore.journal.records import (
     until,
     whole,
 )
+from mqcore.journal.replicas import check_fence
 from mqcore.journal.store.commits import Expected, check_expected, commit
 from mqcore.journal.store.durable import missing_end, read_durable, told
 from mqcore.journal.store.epoch import Epochs, read_epochs
@@ -431,9 +432,10 @@ class Reader(Walking, Awaitable):
             committed. "any" by default.
 
         UsageError: the journal has not come so far. GroupMoved: the group is neither where it is
-        expected nor at `offset` already; it stays there."""
+        expected nor at `offset` already; it stays there. JournalFenced: a mirror of this
+        journal was promoted, and the groups are there."""
         commit(self.path, group, check_commit(group, offset, self), check_expected(expected),
-               check=self._ours)
+               check=lambda _: check_fence(self._ours(self)))
 
     def groups(self) -> dict[str, int]:
         return self._ours(groups(self.path))
@@ -443,7 +445,7 @@ class Reader(Walking, Awaitable):
 
     def epochs(self) -> Epochs:
         """The promotions that this journal has been through."""
-        return self._ours(read_epochs(self.path))
+        return self._ours(read_epochs(self.path, self._journal))
 
     # -- the end --
 

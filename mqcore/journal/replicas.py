@@ -25,9 +25,10 @@ from mqcore.journal.errors import (
     JournalNotFound,
     JournalUnconfirmed,
 )
-from mqcore.journal.store.epoch import Epochs, History, newer, parting
+from mqcore.journal.store.epoch import Epochs, History, newer, parting, read_epochs
 
 if TYPE_CHECKING:
+    from mqcore.journal.reader import Reader
     from mqcore.journal.writer import Writer
 
 EVERY = 1.0             # seconds between two questions
@@ -43,6 +44,13 @@ def fenced_error(path: Path, epochs: Epochs, end: int) -> JournalFenced:
         "it has no message that the promoted mirror lacks"
     return JournalFenced(f"a mirror of {path} was promoted to epoch {epoch}: {alone}",
                          epoch=epoch, first=first, end=end)
+
+
+def check_fence(reader: Reader) -> None:
+    """JournalFenced: a mirror of the journal that it reads was promoted."""
+    epochs = read_epochs(reader.path, reader._journal)
+    if epochs.fenced:
+        raise fenced_error(reader.path, epochs, reader.end)
 
 
 def separate(other: str, ours: History, theirs: History, apart: int) -> JournalDiverged:

@@ -45,6 +45,7 @@ from mqcore.journal.store.place import (
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.recovery import Dropped, recover
 from mqcore.journal.store.snapshot import NAME, kept, merged, recall, save, sweep_halves
+from mqcore.journal.waiting import in_thread
 from mqcore.journal.writer_options import check_options, groups_of
 from mqcore.journal.writer_stats import WriterStats, stats_of
 
@@ -209,6 +210,7 @@ class Writer(WriterCore):
         """Durable on return. A writer that is fenced takes and promises nothing more."""
         self._bar(epochs.fenced)
         self._epochs, self._told = epochs, False
+        self._lock.check()
         write_epochs(self._folder, self._journal, epochs)
         self._told = True
 
@@ -279,13 +281,9 @@ class Writer(WriterCore):
 
     async def acommit(self) -> int:
         """commit(), awaited in a worker thread."""
-        from mqcore.journal.waiting import in_thread
-
         return await in_thread(self.commit)
 
     async def aclose(self) -> int:
-        from mqcore.journal.waiting import in_thread
-
         return await in_thread(self.close)
 
     def __enter__(self) -> Writer:
@@ -365,6 +363,7 @@ class Writer(WriterCore):
     def _check_open(self) -> None:
         if self.closed:             # by a signal handler; the folder may be another writer's now
             raise JournalClosed(f"the writer of {self.path} is closed")
+        self._lock.check()
 
     def _remove(self, doomed: list[tuple[int, int]]) -> None:
         """Segments, the oldest ones: (first, end) of each."""
@@ -405,6 +404,7 @@ class Writer(WriterCore):
             self._save(offset, rows)
 
     def _save(self, offset: int, rows: bytes) -> None:
+        self._lock.check()
         save(self._folder, self._journal, offset, rows)
         self._saved = offset
 

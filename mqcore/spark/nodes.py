@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from mqcore import journal
 from mqcore.errors import OptionError, RecvTimeout
 from mqcore.journal.server.remote import Directory
+from mqcore.journal.store.segment import journal_id
 from mqcore.spark.options import RECORD, SOCKETS, Options
 
 KEPT = 128      # readers with an open file at most, or a quarter of the descriptors
@@ -38,10 +39,25 @@ class Part(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name} at {self.where}"
 
-    def open(self, options: Options) -> journal.Reader:
+    def open(self, options: Options, origin: str | None = None) -> journal.Reader:
+        """origin: what a journal server has said of it before. JournalNotFound: another journal is
+        there by now."""
         remote = {"timeout": options.timeoutMs / 1000} if "://" in self.where else {}
-        return journal.open(self.where, topic=self.topic, partition=self.partition,
+        reader = journal.open(self.where, topic=self.topic, partition=self.partition,
                             durable=options.durable, **remote)
+        try:
+            if not self._is_that_of(reader, origin):
+                raise journal.JournalNotFound(f"{self} was made anew")
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    def _is_that_of(self, reader: journal.Reader, origin: str | None) -> bool:
+        """The reader stays with the journal that it has opened."""
+        if "://" in self.where:
+            return origin in (None, origin_of(reader))
+        return journal_id(reader.path) == self.id
 
 
 class Nodes:
@@ -71,7 +87,16 @@ class Nodes:
                 raise OptionError(f"{part} is also at {other.where}: a copy, or the same journal "
                                   f"named twice", hint="its messages would come twice; leave one "
                                                        "out")
+        self._forget(found)
         return list(found.values())
+
+    def _forget(self, found: dict[str, Part]) -> None:
+        """Readers of partitions that have gone, which would keep the space of deleted files."""
+        for key in self._readers.keys() - found.keys():
+            reader = self._readers.pop(key)
+            self._kept.discard(key)
+            self._lent = None if self._lent is reader else self._lent
+            reader.close()
 
     def _list(self, where: str) -> list[journal.PartitionInfo]:
         if "://" not in where:
@@ -105,6 +130,10 @@ class Nodes:
                 self._lent = reader
         return reader
 
+    def origin(self, part: Part) -> str | None:
+        """For Part.open() in an executor."""
+        return origin_of(self.reader(part)) if "://" in part.where else None
+
     def end(self, part: Part) -> int:
         """Up to where it is read: what is durable, unless the option says otherwise."""
         reader = self.reader(part)
@@ -129,6 +158,12 @@ class Nodes:
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_readers": {}, "_directories": {}, "_kept": set(),
                 "_lent": None}
+
+
+def origin_of(reader: Any) -> str | None:
+    """The journal that a server says it is reading."""
+    found: str | None = reader._about.get("origin")
+    return found
 
 
 def _kept_most() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -19,11 +19,12 @@ OPENING = 1000          # messages that could be read while a partition is opene
 
 @dataclass
 class Range(InputPartition):
-    """Messages start to stop - 1 of a partition."""
+    """Messages start to stop - 1 of a partition. origin: see Part.open()."""
 
     part: Part
     start: int
     stop: int
+    origin: str | None = None
 
 
 @dataclass
@@ -104,5 +105,5 @@ def split(ranges: Iterable[Range], least: int | None) -> list[Range]:
         n = r.stop - r.start
         k = min(n, max(1, round(least * n / total)))
         cuts = [r.start + n * i // k for i in range(k + 1)]
-        pieces += [Range(r.part, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        pieces += [replace(r, start=a, stop=b) for a, b in zip(cuts, cuts[1:], strict=False)]
     return pieces

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from mqcore.errors import MessageTooLarge
 from mqcore.journal import JournalError, JournalNotFound, OffsetGone
+from mqcore.journal import Reader as JournalReader
 from mqcore.spark.columns import arrow_schema, check_schema, gathered, record_batch
 from mqcore.spark.nodes import Nodes
 from mqcore.spark.options import Options
@@ -44,36 +45,43 @@ def read_ranges(task: Ranges, options: Options, schema: Any) -> Iterator[Any]:
 
 
 def _pieces(r: Range, options: Options, schema: Any) -> Iterator[Any]:
+    at = r.start
     try:
-        reader = r.part.open(options)
+        with r.part.open(options, r.origin) as reader:
+            for batch, behind in _rest(r, reader, options, schema):
+                yield batch
+                at = behind
     except JournalNotFound:
-        data_loss(options, f"{r.part} is gone: messages {r.start} to {r.stop - 1} are lost")
-        return
-    with reader:
-        at = r.start
-        while at < r.stop:
-            try:
-                for records in reader.batches(at, r.stop, max_bytes=options.batchBytes):
-                    if records.size > options.maxMessageBytes and len(records) == 1:
-                        raise MessageTooLarge(
-                            f"message {records.first} of {r.part} has {records.size} bytes",
-                            hint="more than maxMessageBytes; a message passes through the "
-                                 "executor's memory several times, so raise both")
-                    yield record_batch(records, schema)
-                    at = records.next
-            except OffsetGone as error:
-                to = min(max(error.first, at + 1), r.stop)
-                data_loss(options, f"messages {at} to {to - 1} of {r.part} are gone")
+        data_loss(options, f"{r.part} is gone: messages {at} to {r.stop - 1} are lost")
+
+
+def _rest(r: Range, reader: JournalReader, options: Options,
+          schema: Any) -> Iterator[tuple[Any, int]]:
+    """Each with the offset behind it."""
+    at = r.start
+    while at < r.stop:
+        try:
+            for records in reader.batches(at, r.stop, max_bytes=options.batchBytes):
+                if records.size > options.maxMessageBytes and len(records) == 1:
+                    raise MessageTooLarge(
+                        f"message {records.first} of {r.part} has {records.size} bytes",
+                        hint="more than maxMessageBytes; a message passes through the executor's "
+                             "memory several times, so raise both")
+                at = records.next
+                yield record_batch(records, schema), at
+        except OffsetGone as error:
+            to = min(max(error.first, at + 1), r.stop)
+            data_loss(options, f"messages {at} to {to - 1} of {r.part} are gone")
+            at = to
+            continue
+        if at < r.stop:
+            to = min(reader.read(at, max_bytes=1).first, r.stop)
+            if to > at:     # compaction has removed them
                 at = to
                 continue
-            if at < r.stop:
-                to = min(reader.read(at, max_bytes=1).first, r.stop)
-                if to > at:     # compaction has removed them
-                    at = to
-                    continue
-                data_loss(options, f"{r.part} ends at {at}: messages up to {r.stop - 1} are lost, "
-                                   "perhaps in a power cut")
-                return
+            data_loss(options, f"{r.part} ends at {at}: messages up to {r.stop - 1} are lost, "
+                               "perhaps in a power cut")
+            return
 
 
 class Reader(DataSourceReader):
@@ -97,7 +105,7 @@ class Reader(DataSourceReader):
                 if start < first:
                     data_loss(options, f"messages {start} to {first - 1} of {part} are gone")
                     start = first
-                ranges.append(Range(part, start, ends[part]))
+                ranges.append(Range(part, start, ends[part], nodes.origin(part)))
         return self._cut(ranges)
 
     def _cut(self, ranges: list[Range]) -> Sequence[InputPartition]:

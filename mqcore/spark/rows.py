@@ -24,6 +24,7 @@ JOURNAL: dict[str, tuple[DataType, ...]] = {
     "timestamp": (TimestampType(),)}
 SOCKET: dict[str, tuple[DataType, ...]] = {
     "value": TEXT, "key": TEXT, "topic": (StringType(),)}
+FARTHEST = 253402300800 * 10**6      # us: the year 10000; a journal's times lie before it
 STAMP = np.dtype([("magic", "S4"), ("zero", "<u4"), ("producer", "<u8"), ("sequence", "<u8"),
                   ("time", "<i8")])
 
@@ -94,6 +95,19 @@ def check_tombstones(values: Any, keys: Any) -> None:
                 f"{keyless} rows without value and without key",
                 hint="a row without value is a tombstone for its key; leave the others out: "
                      'df.where("value IS NOT NULL OR key IS NOT NULL")')
+
+
+def check_times(times: Any) -> None:
+    """UsageError: a time that no journal takes, so the ledger must not promise it. times: None: no
+    row has one."""
+    import pyarrow.compute as pc
+
+    if times is not None:
+        ends = pc.min_max(times.view("int64")).as_py()
+        if any(us is not None and not -FARTHEST < us < FARTHEST for us in ends.values()):
+            raise UsageError("rows with a timestamp beyond the year 9999",
+                             hint="leave them out, or leave the column timestamp out: the time is "
+                                  "then that of the publication")
 
 
 def tombstones_too(batch: Any, when: Any, sender: int, sequence: int, now: int) -> Records:

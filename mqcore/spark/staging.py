@@ -29,7 +29,7 @@ from mqcore.journal import JournalError, partition_of_key
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.place import sync_folder
 from mqcore.spark.options import Options
-from mqcore.spark.rows import check_tombstones, column, parts_of
+from mqcore.spark.rows import check_times, check_tombstones, column, parts_of
 
 HOME = "%spark"
 CHUNK = 1 << 20     # bytes read at a time
@@ -110,6 +110,7 @@ class Stage:
              if f.name in ("value", "key", "timestamp")],
             names=[f.name for f in batch.schema if f.name in ("value", "key", "timestamp")])
         check_tombstones(column(kept, "value"), column(kept, "key"))
+        check_times(column(kept, "timestamp"))
         names = [topics] if isinstance(topics, str) else pc.unique(topics).to_pylist()
         for topic in names:
             mine = None if isinstance(topics, str) or len(names) == 1 else \

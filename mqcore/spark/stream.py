@@ -8,12 +8,15 @@ whatever is left of it by then: what is not there any more is lost data.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from mqcore.journal import JournalNotFound
 from mqcore.spark.columns import arrow_schema, check_schema
 from mqcore.spark.nodes import Nodes, Part
 from mqcore.spark.options import Options
@@ -75,8 +78,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """PySpark 4.0 and 4.1 give neither."""
         if start is None or limit is None:
             return self.reportLatestOffset()
-        ends = self._ends() if self._stop is None else self._stop
-        ranges = self._ranges(start, {part: end for part, end in ends.items()})
+        ends = self._ends() if self._stop is None else self._left(self._stop)
+        ranges = self._ranges(start, ends)
         if not isinstance(limit, ReadAllAvailable):
             rows = self._room(ranges, limit)
             ranges = self._turns.cut(ranges, rows)
@@ -91,7 +94,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {part.key: end for part, end in self._ends().items()}
 
     def _ends(self) -> dict[Part, int]:
-        return {part: self._nodes.end(part) for part in self._find()}
+        found = {}
+        for part in self._find():
+            with contextlib.suppress(JournalNotFound):      # it went meanwhile
+                found[part] = self._nodes.end(part)
+        return found
+
+    def _left(self, ends: dict[Part, int]) -> dict[Part, int]:
+        """Without partitions that have gone."""
+        there = set(self._find())
+        return {part: end for part, end in ends.items() if part in there}
 
     def _ranges(self, start: dict[str, int], ends: dict[Part, int]) -> list[Range]:
         """Read from start to ends, without lost messages, which failOnDataLoss handles."""
@@ -153,7 +165,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if at > stop:
                     data_loss(self._options, f"{parts[key]} ends at {stop}, though messages up to "
                                              f"{at - 1} were read: a power cut, or a repair")
-                ranges.append(Range(parts[key], min(max(at, first), stop), stop))
+                ranges.append(Range(parts[key], min(max(at, first), stop), stop,
+                                    self._nodes.origin(parts[key])))
         return tasks(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -194,4 +207,4 @@ class Turns:
         self._served = {key: turn for key, turn in self._served.items() if key in here}
         self._served.update({r.part.key: self._turn
                              for r, n in zip(ranges, takes, strict=True) if n})
-        return [Range(r.part, r.start, r.start + n) for r, n in zip(ranges, takes, strict=True)]
+        return [replace(r, stop=r.start + n) for r, n in zip(ranges, takes, strict=True)]

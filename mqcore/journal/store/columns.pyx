@@ -148,6 +148,10 @@ cdef object times_of(object times, int64_t n):
     if found.dtype.kind == "M":
         if numpy.isnat(found).any():
             raise UsageError("NaT is no time", hint=UNITS)
+        ends = numpy.array([found.min(), found.max()] if n else [], found.dtype)
+        ends = ends.astype("datetime64[s]").view(numpy.int64)       # rounded down
+        if not ((ends >= -FARTHEST) & (ends < FARTHEST)).all():
+            raise UsageError("times are beyond the year 9999", hint=UNITS)
         found = found.astype("datetime64[us]", copy=False).view(numpy.int64)
     elif found.dtype.kind == "f":
         if not (numpy.abs(found) < FARTHEST).all():

@@ -20,6 +20,7 @@ from mqcore.errors import UsageError
 from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.store import place
 from mqcore.journal.store.core import checksum
+from mqcore.journal.store.segment import journal_id
 
 NAME = "epoch"
 MAGIC, VERSION = b"MQEPOC\r\n", 1
@@ -161,6 +162,7 @@ class EpochsOf:
         except FileNotFoundError:
             seen = 0, 0
         if seen != self._seen:
-            self._known = read_epochs(self._folder) if seen != (0, 0) else Epochs()
+            self._known = Epochs() if seen == (0, 0) else read_epochs(
+                self._folder, bytes.fromhex(journal_id(self._folder) or "") or None)
             self._seen = seen
         return self._known

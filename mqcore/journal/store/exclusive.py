@@ -120,6 +120,7 @@ class Lock:
     def __init__(self, folder: Path, renaming: bool = False) -> None:
         self.file = self.folder = -1
         self._given = False
+        self._path = folder
         _locks.add(self)        # a process may fork before this one has a writer
         topic = None if renaming else TopicLock(folder.parent, shared=True)
         try:
@@ -159,8 +160,18 @@ class Lock:
         where = f" of {host!r}" if host and host != os.uname().nodename else ""
         return JournalLocked(f"process {number or '?'}{where} writes to {folder}", pid=number)
 
+    def check(self) -> None:
+        """JournalNotFound: the path leads to another folder by now, which is not ours to change."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if os.path.samestat(os.fstat(self.folder), os.stat(self._path)):
+                return
+        raise JournalNotFound(f"{self._path} was moved or deleted while its writer was open",
+                              hint="messages go where it is by now; close the writer, and open "
+                                   "it there")
+
     def changing(self) -> contextlib.AbstractContextManager[None]:
-        """See CompactionLock."""
+        """See CompactionLock. JournalNotFound, as check()."""
+        self.check()
         return _changing(self.file)
 
     def give_folder(self) -> int:

@@ -410,7 +410,8 @@ cdef class Window:
                         why = BEHIND        # a repair has declared it lost
                         break
                     offset = next
-                if h.count and (h.first <= offset < block_end(&h) or h.max_time >= time):
+                if h.count and (h.first <= offset < block_end(&h)
+                                or time < LLONG_MAX and h.max_time >= time):
                     why = SOUGHT
                     break
                 if verify or learns and h.flags & HAS_STAMPS:
