@@ -122,7 +122,7 @@ class Gateway:
 
     async def astart(self) -> Self:
         """Join the gateways. Raises KeyRejected and IdentityError as ajoin() does."""
-        self.node.check()
+        self.node.check_here()
         if self._state:
             raise StateError("this gateway has been started already", hint="make another one")
         self._state = "starting"
@@ -342,7 +342,7 @@ class Passing:
         usage = self._use(req.peer, req.size)
         answered = False
         call = Call(self.service, req.body, req.deadline, None, False, req.headers, req.trace,
-                    Nap(self.target.loop.loop), self.only)
+                    self.target.loop.nap(), self.only)
         # when the requester gives up, the member on the other side need not go on either
         req._stop = lambda: call.finish(b"", RequestTimeout("the requester has gone"))
         try:

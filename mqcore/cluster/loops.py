@@ -43,6 +43,23 @@ class Loop:
 
     async def start(self) -> None: ...
 
+    def nap(self) -> Nap:
+        """For a task of this loop. Raises what check() raises."""
+        self.check()
+        return Nap(self.loop)
+
+    def check(self) -> None:
+        """Raises StateError unless this loop runs the caller: a task of another one would touch the
+        node at the same time as this loop. Raises NodeClosed if this loop has ended."""
+        raise NotImplementedError
+
+    def _elsewhere(self) -> Exception:
+        if self.pid != os.getpid():
+            return _forked()
+        return _gone() if self.over else StateError(
+            "this node lives in another event loop, or in a thread of its own",
+            hint="make the call of the same name without the a: it blocks, so make it in a thread")
+
     def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
         """Run in a task; the result cancels it."""
         raise NotImplementedError
@@ -71,7 +88,7 @@ class Loop:
     def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """Run a coroutine function on the loop, from another thread, and wait for its result."""
         if self.pid != os.getpid():     # the loop's thread is not here: no thread would answer
-            raise Forked("this node belongs to the parent process", hint="join in the child")
+            raise _forked()
         if threading.get_ident() == self.thread and not self.over:
             raise StateError("a blocking call would stop the event loop of this node",
                              hint="await the call of the same name that begins with a")
@@ -102,9 +119,14 @@ class AsyncioLoop(Loop):
         self._task: Any = partial(asyncio.Task, eager_start=True) \
             if sys.version_info >= (3, 12) else asyncio.Task
         self._current: Callable[[], Any] = asyncio.current_task
+        self._running: Callable[[], Any] = asyncio._get_running_loop
         self._cancelled: type[BaseException] = asyncio.CancelledError
         self._armed: Any = None
         self.pools: dict[int, ThreadPoolExecutor] = {}
+
+    def check(self) -> None:
+        if self._running() is not self.loop:
+            raise self._elsewhere()
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
         task = self._task(self._guard(function, *args), loop=self.loop)
@@ -177,7 +199,7 @@ class AsyncioLoop(Loop):
                     raise _gone()
             return future.result()
         except CancelledError:
-            if self.loop.is_closed():
+            if self.over:       # the node has left, and the loop ends
                 raise _gone() from None
             raise
         except BaseException:
@@ -216,11 +238,11 @@ class TrioLoop(Loop):
         self.token = trio.lowlevel.current_trio_token()
         self.pool, self.lasting = trio.CapacityLimiter(POOL), trio.CapacityLimiter(LASTING)
         self.bell: Nap | None = None
+        self.begun, self.ended = trio.Event(), trio.Event()
 
     async def start(self) -> None:
         # a task of its own: trio's scopes end in the task that they began in, and the task
         # that closes a node may be another one than joined it, or one of the node's own
-        self.begun, self.ended = self.trio.Event(), self.trio.Event()
         self.task = self.trio.lowlevel.spawn_system_task(self._hold)
         with self.trio.CancelScope(shield=True):
             await self.begun.wait()
@@ -232,11 +254,25 @@ class TrioLoop(Loop):
                 self.begun.set()
                 await self.trio.sleep_forever()
         except* (KeyboardInterrupt, SystemExit):    # of a handler: for the program's main task
+            if threading.current_thread() is not threading.main_thread():
+                raise       # this run ends, and no other one
             signal.raise_signal(signal.SIGINT)
         except* Exception as errors:        # none is expected, see spawn()
             self.trouble(errors)
         finally:
             self.ended.set()
+
+    @property
+    def _here(self) -> bool:
+        return in_trio() and self.trio.lowlevel.current_trio_token() is self.token
+
+    def check(self) -> None:
+        if not self._here:
+            raise self._elsewhere()
+
+    @property
+    def over(self) -> bool:
+        return super().over or self.ended.is_set() and not self._here
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
         scope = self.trio.CancelScope()
@@ -331,6 +367,10 @@ def _split(error: BaseException, kinds: tuple[type[BaseException], ...]) \
 
 def _nothing() -> None:
     """What cancels a task that is over."""
+
+
+def _forked() -> Forked:
+    return Forked("this node belongs to the parent process", hint="join in the child")
 
 
 def _gone() -> NodeClosed:

@@ -96,7 +96,7 @@ class Feed:
         while not self._messages:
             if self.closed:
                 raise NodeClosed("this subscription has ended")
-            nap = Nap()
+            nap = self._node.loop.nap()
             self._bells.append(nap)
             try:
                 if not await nap.wait(limit):
@@ -209,7 +209,7 @@ class Topics:
     # -- subscriptions -----------------------------------------------------------------------------
 
     def subscribe(self, feed: Feed) -> None:
-        self.node.check()
+        self.node.check_here()
         if feed in self.feeds:
             return
         added = self._announce(feed)

@@ -124,7 +124,7 @@ class Tunnel:
         if not self._sending:
             self._sending = True
             return
-        nap = Nap()
+        nap = self._node.loop.nap()
         self._senders.append(nap)
         try:
             if not await nap.wait(limit) and nap in self._senders:
@@ -267,7 +267,7 @@ class Tunnel:
             raise StateError("this tunnel has sent its end", hint="open another tunnel")
 
     async def _wait(self, bells: list[Nap], limit: float | None, late: Exception) -> None:
-        nap = Nap()
+        nap = self._node.loop.nap()
         bells.append(nap)
         try:
             if not await nap.wait(limit):
