@@ -121,7 +121,8 @@ class Gateway:
     # -- begin and end -----------------------------------------------------------------------------
 
     async def astart(self) -> Self:
-        """Join the gateways. Raises KeyRejected and IdentityError as ajoin() does."""
+        """Join the gateways. Raises KeyRejected and IdentityError as ajoin() does, and NodeClosed if
+        this gateway or its node is closed meanwhile."""
         self.node.check_here()
         if self._state:
             raise StateError("this gateway has been started already", hint="make another one")
@@ -137,6 +138,8 @@ class Gateway:
             raise
         if self._error is not None:
             raise self._error
+        if self._state != "open":
+            raise NodeClosed("this gateway was closed while it began")
         return self
 
     async def _run(self) -> None:

@@ -106,6 +106,16 @@ class Loop:
         """End all tasks."""
 
 
+class NoLoop(Loop):
+    """Of a node that has not joined yet."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda error: None)
+
+    def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        raise StateError("this node has not joined yet", hint="with cluster.join(...)")
+
+
 class AsyncioLoop(Loop):
     def __init__(self, trouble: Callable[[BaseException], None]) -> None:
         super().__init__(trouble)
@@ -118,7 +128,7 @@ class AsyncioLoop(Loop):
         # without another turn of the loop
         self._task: Any = partial(asyncio.Task, eager_start=True) \
             if sys.version_info >= (3, 12) else asyncio.Task
-        self._current: Callable[[], Any] = asyncio.current_task
+        self._current: Callable[[Any], Any] = asyncio.current_task
         self._running: Callable[[], Any] = asyncio._get_running_loop
         self._cancelled: type[BaseException] = asyncio.CancelledError
         self._armed: Any = None
@@ -147,7 +157,7 @@ class AsyncioLoop(Loop):
         except BaseException as error:
             self.trouble(error)
         finally:        # a callback of the task would cost a turn of the loop
-            self.tasks.discard(self._current())
+            self.tasks.discard(self._current(self.loop))
 
     def _arm(self, when: float) -> None:
         if self._armed is not None:
@@ -310,7 +320,8 @@ class TrioLoop(Loop):
 
     def reader(self, source: Any, function: Callable[[], Any]) -> Callable[[], Any]:
         async def watch() -> None:
-            while True:
+            while True:     # it may be over, and the source closed, before it has begun
+                await self.trio.lowlevel.checkpoint_if_cancelled()
                 await self.trio.lowlevel.wait_readable(source)
                 function()
 

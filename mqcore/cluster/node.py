@@ -30,7 +30,7 @@ from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
 from mqcore.cluster.link import Home, Link
 from mqcore.cluster.links import Links, described
-from mqcore.cluster.loops import Loop, loop_here
+from mqcore.cluster.loops import Loop, NoLoop, loop_here
 from mqcore.cluster.pulse import Pulse, reachable, wildcard
 from mqcore.cluster.requests import Requests
 from mqcore.cluster.seeds import Seeds
@@ -80,7 +80,7 @@ class Core:
         self.ready = False          # it has all that calls need
         self.drained = False        # adrain() has closed it, and all was finished
         self.pid = os.getpid()
-        self.loop: Loop
+        self.loop: Loop = NoLoop()
         self.links: Links
         self._streams: WeakSet[Events] = WeakSet()      # a reader may forget one
         self.adopted: set[Adopted] = set()

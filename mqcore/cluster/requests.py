@@ -184,9 +184,12 @@ class Requests:
             self.counts["retries"] += 1
 
     def _give_up(self, call: Call, now: float) -> None:
-        """The deadline has passed: it counts against the members that have not answered."""
+        """The deadline has passed: it counts against the members that have not answered, unless
+        they were asked so late that they could not."""
         for attempt in call.attempts:
-            if attempt.score.failed(now):
+            if now - attempt.at < P95 * attempt.score.latency:
+                attempt.score.released()
+            elif attempt.score.failed(now):
                 self.node.directory.event("ejected", attempt.member, call.service)
             self._cancel(attempt)
         call.attempts.clear()

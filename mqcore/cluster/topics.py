@@ -30,7 +30,7 @@ from mqcore.cluster.patterns import (
     check_pattern,
 )
 from mqcore.cluster.turns import Turns
-from mqcore.errors import RecvTimeout, UsageError
+from mqcore.errors import RecvTimeout, StateError, UsageError
 
 if TYPE_CHECKING:
     from mqcore.cluster.directory import Member
@@ -91,11 +91,15 @@ class Feed:
         return len(self._messages)
 
     async def arecv(self, *, timeout: float | None = None) -> Publication:
-        """The next message. Raises RecvTimeout, and NodeClosed once the feed has ended."""
+        """The next message. Raises RecvTimeout, NodeClosed once the feed has ended, and StateError
+        if it has not begun."""
         limit = ends_at(timeout)
         while not self._messages:
             if self.closed:
                 raise NodeClosed("this subscription has ended")
+            if self not in self._node.topics.feeds:
+                raise StateError("this subscription has not begun",
+                                 hint="async with net.asubscribe(...), or await feed.astart()")
             nap = self._node.loop.nap()
             self._bells.append(nap)
             try:

@@ -2,6 +2,7 @@
 none touches what another thread is at work on, and none waits for ever."""
 
 import asyncio
+import enum
 import socket
 import threading
 
@@ -180,8 +181,141 @@ def test_a_second_close_waits_for_the_first(run, key, what):
     run(main)
 
 
-def test_a_node_that_has_not_joined_is_closed(key):
+def test_a_node_that_has_not_joined(key):
     net = cluster.ajoin(key)
+    for call in (lambda: net.request("echo", b""), lambda: net.publish("t", b""), net.drain,
+                 net.wait_members, net.events().next):
+        with pytest.raises(mq.StateError, match="not joined"):
+            call()
     net.close()
     with pytest.raises(mq.StateError, match="joined already"):
         asyncio.run(net.__aenter__())
+    joined = cluster.join(key)
+    with joined as net:
+        assert net.members()
+    with pytest.raises(mq.StateError, match="joined already"):
+        joined.__enter__()
+
+
+def test_a_subscription_that_has_not_begun(run, key):
+    """Without `async with`, it would wait for ever."""
+    async def main():
+        async with cluster.ajoin(key) as net:
+            with pytest.raises(mq.StateError, match="not begun"):
+                await net.asubscribe("t").arecv()
+
+    run(main)
+
+
+class Stuck:
+    """Never answers, and hears of no end."""
+
+    async def request(self, req):
+        while True:
+            await sleep(LIMIT)
+
+
+@pytest.mark.parametrize("timeout", [None, LIMIT])
+def test_requests_of_a_node_to_itself_end_with_it(run, key, timeout):
+    """Those that wait behind others as well, and none of them runs in a node that has left."""
+    async def main():
+        async with cluster.ajoin(key) as one:
+            net = await cluster.ajoin(key).__aenter__()
+            service = await net.aserve("it", Stuck(), concurrency=1).astart()
+            asked = [started(one, lambda: net.arequest("it", b"", timeout=timeout))
+                     for _ in range(3)]
+            assert await one.until(lambda: service.requests.load == 3, LIMIT)
+            stops = started(one, lambda: service.astop(None))
+            await net.abroadcast("it", b"")
+            await sleep(0)
+            await net.aclose()
+            assert await one.until(lambda: all(asked) and stops, LIMIT)
+            assert {type(found) for found, in asked} == {cluster.MemberLost}
+            assert await one.until(lambda: not service.busy, LIMIT)
+            assert not net.requests.pending
+
+    run(main)
+
+
+class Ends:
+    async def request(self, req):
+        raise SystemExit(3)
+
+
+@pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
+def test_a_handler_ends_the_program_of_its_own_thread(key):
+    """And not that of the main thread. On trio, SystemExit comes within an error of trio's."""
+    found = []
+
+    def live(seed):
+        async def main():
+            async with cluster.ajoin(key, seeds=[seed]) as net, net.aserve("it", Ends()):
+                await trio.sleep_forever()
+
+        try:
+            trio.run(main)
+        except BaseException as error:
+            found.append(error)
+
+    with cluster.join(key) as net:
+        thread = threading.Thread(target=live, args=(net.url,))
+        thread.start()
+        net.wait_members("it", timeout=LIMIT)
+        with pytest.raises(cluster.ClusterError):
+            net.request("it", b"", timeout=None)
+        thread.join(LIMIT)
+        assert found and not thread.is_alive()
+        until(lambda: len(net.members()) == 1)
+
+
+class Names(enum.StrEnum):
+    SERVICE = "it"
+    TOPIC = "px.eur"
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Octets(bytes):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Names, Text])
+def test_texts_and_bytes_of_derived_classes(once, key, kind):
+    """An enum's, say: the frames that carry them know str and bytes alone."""
+    service, topic = (Names.SERVICE, Names.TOPIC) if kind is Names else (Text("it"), Text("px.eur"))
+
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(
+                key, seeds=[Text(one.url)], zone=Text("z"), version=Text("v")) as two, \
+                one.aserve(service, Echo()), two.asubscribe(topic, queue=Text("q")) as feed:
+            await two.await_members(service, timeout=LIMIT)
+            assert await two.arequest(service, Octets(b"x"), timeout=LIMIT, trace=Text("t"),
+                                      headers={Text("a"): Octets(b"b")}, key=Text("k")) == b"x"
+            assert await two.abroadcast(service, Octets(b"x")) == 1
+            assert [reply.body async for reply in
+                    two.asurvey(service, Octets(b"y"), deadline=LIMIT)] == [b"y"]
+            async with two.atunnel(service, timeout=LIMIT) as tunnel:
+                await tunnel.asend(Octets(b"z"))
+                assert await tunnel.arecv(timeout=LIMIT) == b"z"
+            assert await one.apublish(topic, Octets(b"1")) == 1
+            assert (await feed.arecv(timeout=LIMIT)).body == b"1"
+            assert not one.links.dropped and not two.links.dropped
+
+    once(main)
+
+
+def test_a_banned_node_that_others_name(once, key):
+    """They may not know of the ban: their records of it make it no member, and are not tried."""
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as banned, \
+                banned.aserve("it", Echo()):
+            await one.await_members("it", timeout=LIMIT)
+            strict = key.banning(bytes.fromhex(banned.id))
+            async with cluster.ajoin(strict, seeds=[one.url]) as net:
+                await net.await_members(n=2, timeout=LIMIT)
+                assert [member.url for member in net.members()] == [net.url, one.url]
+                assert not net.members("it") and banned.url not in net.links.dials
+
+    once(main)
