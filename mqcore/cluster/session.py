@@ -45,7 +45,7 @@ AHEAD = LEAST           # bytes of short messages on their way while the window 
 ROW = 128               # bytes of memory that a message in a line takes besides its own
 TURN = 8 << 10          # bytes that a line sends at its turn
 COST = 256              # bytes that a message, a part, or a tunnel's data, counts more
-HELD = 65 << 20         # bytes of unfinished large frames that a peer may have here, besides one
+HELD = 64 << 20         # bytes of unfinished large frames that a peer may have here
 BULKS = 1024            # unfinished large frames, each way
 BACKLOG = 16 << 20      # bytes of frames that wait to be cut here, and in each line
 # by their tags, which is the second byte: what can be large or many, and is not of a tunnel

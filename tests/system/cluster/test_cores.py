@@ -16,6 +16,7 @@ from mqcore.cluster.frames import Offer, Record
 from mqcore.cluster.key import Key
 from mqcore.cluster.limits import Gate
 from mqcore.cluster.patterns import Rising, Table, check_pattern, check_topic, matches
+from mqcore.cluster.requests import Attempt, Call, Requests
 from mqcore.cluster.session import BACKLOG, REKEY
 from mqcore.cluster.window import LEAST
 from mqcore.errors import UsageError
@@ -81,6 +82,45 @@ def test_ejection_spares_half():
     chosen = {balancer.choose(those, "s", 101.0) for _ in range(200)}
     assert len(chosen) == 2                 # of three that failed, two are out
     assert {balancer.choose(those, "s", 101 + EJECTED) for _ in range(300)} == set(those)
+
+
+def test_a_link_that_breaks_with_many_requests_ejects_once():
+    score = members(1)[0].score("s")
+    for _ in range(100):
+        score.sent()
+    assert sum(score.failed(10.0) for _ in range(50)) == 1 and score.until == 10 + EJECTED
+    assert not any(score.failed(10.0 + EJECTED / 2) for _ in range(45))
+    assert [score.failed(11.0 + EJECTED) for _ in range(5)] == [False] * 4 + [True]
+    assert score.until == 11 + 3 * EJECTED and score.in_flight == 0
+
+
+class Asked:
+    """A link that has attempts to withdraw."""
+
+    def __init__(self):
+        self.attempts = {}
+
+    def withdraw_request(self, number):
+        pass
+
+
+def test_a_member_that_was_asked_too_late_to_answer_has_not_failed():
+    """A repetition, say, a moment before the deadline. Five of them ejected a member that was well,
+    while another one was away."""
+    asking = Requests(None)
+    late, slow = members(1, 1)
+    for member in (late, slow):
+        member.score("s").sent()
+        member.score("s").answered(0.01, 0, 0.0)
+    for number in range(4):
+        call = Call("s", b"", 2.0, None, True, {}, "", None)
+        for member, at in ((late, 1.99), (slow, 0.0)):
+            member.score("s").sent()
+            call.attempts.append(Attempt(call, number, member, Asked(), member.score("s"), at))
+        asking._give_up(call, 2.0)
+        assert not call.attempts
+    assert (late.score("s").failures, slow.score("s").failures) == (0, 4)
+    assert late.score("s").in_flight == slow.score("s").in_flight == 0
 
 
 def test_zones_and_keys():

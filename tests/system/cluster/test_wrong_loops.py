@@ -208,11 +208,16 @@ def test_a_subscription_that_has_not_begun(run, key):
 
 
 class Stuck:
-    """Never answers, and hears of no end."""
+    """Never answers."""
+
+    heard = 0
 
     async def request(self, req):
-        while True:
-            await sleep(LIMIT)
+        await sleep(2 * LIMIT)
+
+    async def broadcast(self, msg):
+        self.heard += 1
+        await sleep(2 * LIMIT)
 
 
 @pytest.mark.parametrize("timeout", [None, LIMIT])
@@ -221,18 +226,20 @@ def test_requests_of_a_node_to_itself_end_with_it(run, key, timeout):
     async def main():
         async with cluster.ajoin(key) as one:
             net = await cluster.ajoin(key).__aenter__()
-            service = await net.aserve("it", Stuck(), concurrency=1).astart()
+            handler = Stuck()
+            service = await net.aserve("it", handler, concurrency=1).astart()
             asked = [started(one, lambda: net.arequest("it", b"", timeout=timeout))
                      for _ in range(3)]
             assert await one.until(lambda: service.requests.load == 3, LIMIT)
+            for _ in range(3):
+                await net.abroadcast("it", b"")
+            assert await one.until(lambda: service.broadcasts.load == 3, LIMIT)
             stops = started(one, lambda: service.astop(None))
-            await net.abroadcast("it", b"")
-            await sleep(0)
             await net.aclose()
             assert await one.until(lambda: all(asked) and stops, LIMIT)
             assert {type(found) for found, in asked} == {cluster.MemberLost}
-            assert await one.until(lambda: not service.busy, LIMIT)
-            assert not net.requests.pending
+            assert await one.until(lambda: not service.requests.load, LIMIT)
+            assert not net.requests.pending and handler.heard == 1
 
     run(main)
 
