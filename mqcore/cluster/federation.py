@@ -121,8 +121,8 @@ class Gateway:
     # -- begin and end -----------------------------------------------------------------------------
 
     async def astart(self) -> Self:
-        """Join the gateways. Raises KeyRejected and IdentityError as ajoin() does, and NodeClosed if
-        this gateway or its node is closed meanwhile."""
+        """Join the gateways. Raises KeyRejected and IdentityError as ajoin() does, and NodeClosed
+        if this gateway or its node is closed meanwhile."""
         self.node.check_here()
         if self._state:
             raise StateError("this gateway has been started already", hint="make another one")
@@ -149,6 +149,7 @@ class Gateway:
                     self._refresh()
                     await self.fed.barrier()
                     await self.node.barrier()
+                if self._state == "starting":       # else it has been closed meanwhile
                     self._state = "open"
                 while self._state == "open":
                     self._refresh()
@@ -162,6 +163,8 @@ class Gateway:
 
     async def aclose(self) -> None:
         """Leave the gateways. Requests that are under way there end with MemberLost. Idempotent."""
+        if self.node.loop.inherited:
+            return
         if self._state in ("starting", "open"):
             self._state = "closing"
         while self in self.node.gateways:

@@ -54,7 +54,7 @@ class Loop:
         raise NotImplementedError
 
     def _elsewhere(self) -> Exception:
-        if self.pid != os.getpid():
+        if self.inherited:
             return _forked()
         return _gone() if self.over else StateError(
             "this node lives in another event loop, or in a thread of its own",
@@ -87,7 +87,7 @@ class Loop:
 
     def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """Run a coroutine function on the loop, from another thread, and wait for its result."""
-        if self.pid != os.getpid():     # the loop's thread is not here: no thread would answer
+        if self.inherited:      # the loop's thread is not here: no thread would answer
             raise _forked()
         if threading.get_ident() == self.thread and not self.over:
             raise StateError("a blocking call would stop the event loop of this node",
@@ -97,6 +97,11 @@ class Loop:
     @property
     def over(self) -> bool:
         """The loop is closed or the parent process's: nothing of the node runs any more."""
+        return self.inherited
+
+    @property
+    def inherited(self) -> bool:
+        """It is the parent process's. What a forked child closes there is left as it is."""
         return self.pid != os.getpid()
 
     def _call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:

@@ -367,6 +367,8 @@ class Service:
     async def astop(self, timeout: float | None = 5.0) -> bool:
         """Take nothing new, wait up to `timeout` seconds for what runs. True: nothing was left."""
         limit_of(timeout)
+        if self.node.loop.inherited:
+            return True
         self.draining = True
         if self.node.services.get(self.name) is self:
             self.node.announce()

@@ -133,7 +133,8 @@ class Feed:
 
     async def aclose(self) -> None:
         """End the subscription; what waits can still be taken. Idempotent."""
-        self.end()
+        if not self._node.loop.inherited:
+            self.end()
 
     async def __aenter__(self) -> Self:
         return await self.astart()

@@ -182,6 +182,8 @@ class Tunnel:
     async def aclose(self) -> None:
         """Send what is being sent, for 10 s at most, then close both directions. With `resume`,
         wait until all has arrived. Idempotent."""
+        if self._node.loop.inherited:
+            return
         try:
             await self._asend_eof(time.monotonic() + OTHERS)
             limit = time.monotonic() + self.resume + ARRIVAL

@@ -6,6 +6,7 @@ import os
 import pytest
 from waiting import until
 
+import mqcore as mq
 from mqcore import cluster
 from mqcore.cluster.errors import IdentityError
 from mqcore.cluster.identity import Identity
@@ -17,6 +18,10 @@ class Echo:
     async def request(self, req):
         return req.body
 
+    async def tunnel(self, tun):
+        async for message in tun:
+            await tun.asend(message)
+
 
 def ended(child):
     """The exit status of a child that ends by itself."""
@@ -25,29 +30,27 @@ def ended(child):
     return os.waitstatus_to_exitcode(found[-1][1])
 
 
-async def leave(*blocks):
-    """What a child does that unwinds. The event loop is its parent's: it cannot wait there."""
-    for block in blocks:
-        try:
-            await block.__aexit__(None, None, None)
-        except Exception:       # noqa: S110 - as long as it ends
-            pass
-
-
 def test_a_child_that_unwinds_takes_nothing_from_its_parent(once, key, tmp_path):
     async def main():
         async with cluster.ajoin(key) as one, cluster.ajoin(
                 key, seeds=[one.url], identity=tmp_path / "identity") as two:
             service, feed = two.aserve("echo", Echo()), two.asubscribe("t")
-            async with service, feed:
+            gate = one.afederate("west", cluster.Key.generate())
+            with mq.Rep(bind="tcp://127.0.0.1:0") as rep:
+                old = await one.aadopt("old", rep.endpoints[0].url)
+            async with service, feed, gate, old:
                 await one.await_members("echo", timeout=LIMIT)
                 events, incarnation = one.events(), one.members("echo")[0].record.incarnation
+                tunnel = await one.atunnel("echo", timeout=LIMIT)
                 child = os.fork()
                 if not child:
-                    try:
-                        await leave(feed, service, two)
+                    status = 1
+                    try:        # as a child does that unwinds, and it cannot wait: no loop runs
+                        for block in (tunnel, old, gate, feed, service, two, one):
+                            await block.__aexit__(None, None, None)
+                        status = 0
                     finally:
-                        os._exit(0)
+                        os._exit(status)
                 assert await one.loop.in_thread(ended, child) == 0
                 with pytest.raises(IdentityError, match="in use"):
                     Identity.take(tmp_path / "identity")
@@ -56,6 +59,10 @@ def test_a_child_that_unwinds_takes_nothing_from_its_parent(once, key, tmp_path)
                 async with two.aserve("second", Echo()):
                     await one.await_members("second", timeout=LIMIT)
                 assert await one.arequest("echo", b"on", timeout=LIMIT) == b"on"
+                await tunnel.asend(b"on")
+                assert await tunnel.arecv(timeout=LIMIT) == b"on"
+                await tunnel.aclose()
+                assert gate.stats()["name"] == "west" and gate in one.gateways
                 assert await one.apublish("t", b"on") == 1
                 assert (await feed.arecv(timeout=LIMIT)).body == b"on"
                 seen = []
