@@ -434,6 +434,7 @@ class Core:
                 self._trouble(error)
 
     def _tick(self, now: float) -> None:
+        self.requests.tick(now)
         self.links.tick(now)
         self.sources.tick(now)
         for member in list(self.directory.members.values()):

@@ -1,13 +1,14 @@
 """The cores without I/O: balancing, limits, topics, flows, sessions, frames, the directory."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 from cluster_sessions import linked
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore.cluster import frames
+from mqcore.cluster import frames, requests
 from mqcore.cluster.balance import EJECTED, Balancer, Budget
 from mqcore.cluster.directory import Directory, Member
 from mqcore.cluster.errors import KeyRejected, MalformedFrame, NoiseError
@@ -121,6 +122,47 @@ def test_a_member_that_was_asked_too_late_to_answer_has_not_failed():
         assert not call.attempts
     assert (late.score("s").failures, slow.score("s").failures) == (0, 4)
     assert late.score("s").in_flight == slow.score("s").in_flight == 0
+
+
+class Told:
+    """What a node tells of its members."""
+
+    def __init__(self):
+        self.directory, self.events = self, []
+
+    def event(self, what, member, reason):
+        self.events.append(what)
+
+
+@pytest.mark.parametrize("how", ["deadline", "link"])
+def test_a_loop_that_stood_still_ejects_nobody(how, monkeypatch):
+    """Its process was stopped: what members have answered meanwhile is unread."""
+    told, member = Told(), members(1)[0]
+    asking, score, link = Requests(told), member.score("s"), Asked()
+
+    def ejections(now):
+        for number in range(5):
+            score.sent()
+            call = Call("s", b"", now, None, False, {}, "", None, done=True)
+            attempt = Attempt(call, number, member, link, score, now - 2.0)
+            call.attempts.append(attempt)
+            if how == "deadline":
+                asking._give_up(call, now)
+            else:
+                link.attempts[number] = attempt
+        monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now))
+        asking.unlinked(link, member, "it broke")
+        assert score.in_flight == 0
+        return score.ejections
+
+    asking.tick(100.0)
+    assert ejections(102.0) == 0        # before the tick that is due
+    asking.tick(102.0)
+    assert ejections(102.5) == 0
+    for now in (102.5, 103.0, 103.5, 104.0):
+        asking.tick(now)
+    assert ejections(104.1) == 1
+    assert told.events == ["ejected"] * (how == "deadline")
 
 
 def test_zones_and_keys():
