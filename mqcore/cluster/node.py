@@ -161,15 +161,13 @@ class Core:
             abandon(self)
             return
         self.loop.check()
-        if self.closed:         # asyncio.run() would cancel the other call
-            await self.until(lambda: self.ended, None)
-            return
         try:
             for gateway in list(self.gateways):
                 await gateway.aclose()
         finally:
             if not self.closed:         # by another task
                 await self._end()
+        await self.until(lambda: self.ended, None)      # asyncio.run() would cancel that task
 
     async def _end(self) -> None:
         """Release everything that there is so far, each part even if another one fails or this is

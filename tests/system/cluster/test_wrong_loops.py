@@ -154,13 +154,16 @@ def test_a_thread_that_waits_while_its_node_leaves(key):
     assert isinstance(found[0], cluster.NodeClosed)
 
 
+@pytest.mark.parametrize("gateway", [False, True])
 @pytest.mark.parametrize("what", ["aclose", "adrain"])
-def test_a_second_close_waits_for_the_first(run, key, what):
+def test_a_second_close_waits_for_the_first(run, key, what, gateway):
     """A program whose main task leaves while a signal's task closes the node: the end of the event
     loop would cut that off."""
     async def main():
         async with cluster.ajoin(key) as one:
             async with cluster.ajoin(key, seeds=[one.url]) as net:
+                if gateway:
+                    await net.afederate("west", cluster.Key.generate()).astart()
                 real, go = net.links.aclose, []
 
                 async def aclose():
@@ -170,8 +173,10 @@ def test_a_second_close_waits_for_the_first(run, key, what):
 
                 net.links.aclose = aclose
                 first = started(one, getattr(net, what))
-                assert await one.until(lambda: net.closed, LIMIT)
+                if not gateway:
+                    assert await one.until(lambda: net.closed, LIMIT)
                 second = started(one, net.aclose)
+                assert await one.until(lambda: net.closed, LIMIT)
                 await sleep(0.05)
                 assert not first and not second
                 go.append(True)
