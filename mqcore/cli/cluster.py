@@ -244,15 +244,15 @@ def tunnel(how: dict[str, Any], service: str, timeout: float) -> None:
 
 
 def _feed(stream: Any) -> None:
-    from mqcore.cluster import ClusterError
+    from mqcore.errors import Error
 
     source: Any = sys.stdin.buffer
     try:
         while data := source.read1(CHUNK):
             stream.send(data)
         stream.send_eof()
-    except ClusterError:
-        pass        # the main thread reports it
+    except Error:
+        pass        # the main thread reports it, or has closed the tunnel
 
 
 @cluster.command()

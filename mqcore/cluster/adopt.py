@@ -66,7 +66,7 @@ class Adopted:
             await sleep(LOOK)
 
     async def aclose(self) -> None:
-        if not self.socket.closed:
+        if not self.node.loop.inherited and not self.socket.closed:
             try:
                 await self.service.astop()
             finally:

@@ -63,9 +63,10 @@ class Score:
         self.in_flight -= 1
 
     def failed(self, now: float) -> bool:
-        """No answer, or no connection. True: ejected now."""
+        """No answer, or no connection. True: ejected now. What was under way when it was ejected
+        does not count: one link that breaks with many requests is one failure of the member."""
         self.in_flight -= 1
-        self.failures += 1
+        self.failures += now >= self.until
         if self.failures < EJECT:
             return False
         self.failures = 0

@@ -9,6 +9,7 @@ from typing import Any
 from mqcore.base.threads import Thread
 from mqcore.base.waits import Event
 from mqcore.cluster.calls import Node
+from mqcore.errors import StateError
 
 
 class Joined:
@@ -42,6 +43,8 @@ class Joined:
             await self._stop.wait()
 
     def __enter__(self) -> Node:
+        if self._thread.ident is not None:
+            raise StateError("this node has joined already", hint="make another one")
         self._thread.start()
         try:
             self._ready.wait()

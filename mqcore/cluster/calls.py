@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from mqcore.binding.sleep import Nap
 from mqcore.cluster import report
 from mqcore.cluster.adopt import Adopted, adopt
 from mqcore.cluster.checks import (
@@ -24,6 +23,7 @@ from mqcore.cluster.checks import (
     weight_of,
 )
 from mqcore.cluster.directory import Events, Member
+from mqcore.cluster.drain import abandon
 from mqcore.cluster.frames import HEADERS
 from mqcore.cluster.key import Key
 from mqcore.cluster.node import Core
@@ -79,7 +79,7 @@ class Node(Core):
                     None if timeout is None else time.monotonic() + seconds_of(timeout),
                     None if key is None else key_of(key), idempotent,
                     headers_of(headers) if headers else {},
-                    text_of(trace, "trace") if trace != "" else trace, Nap(self.loop.loop))
+                    text_of(trace, "trace") if trace != "" else trace, self.loop.nap())
         if hedge is not None:
             hedge_of(hedge)
         if current() is None:
@@ -95,8 +95,9 @@ class Node(Core):
 
     async def abroadcast(self, service: str, body: bytes) -> int:
         """Send to all members of a service. Returns how many were addressed; none answers."""
-        self.check()
-        with step(f"broadcast {name_of(service)}", "producer"):
+        self.check_here()
+        service = name_of(service)
+        with step(f"broadcast {service}", "producer"):
             return self.surveys.broadcast(service, body_of(body))
 
     def broadcast(self, service: str, body: bytes) -> int:
@@ -119,8 +120,8 @@ class Node(Core):
     async def apublish(self, topic: str, body: bytes) -> int:
         """Send to all subscriptions that match the topic, best effort. Returns the number of nodes
         that want it."""
-        self.check()
-        check_topic(topic)
+        self.check_here()
+        topic = check_topic(topic)
         if current() is None:
             return self.topics.publish(topic, body_of(body))
         with step(f"publish {topic}", "producer"):
@@ -228,12 +229,15 @@ class Node(Core):
                             timeout: float | None = None) -> list[Member]:
         """Wait until `n` members offer the service (or are known, this node included). Raises
         WaitTimeout."""
-        self.check()
+        self.check_here()
         count_of(n, "n=")
         limit_of(timeout)
         if service is not None:
-            name_of(service)
-        if not await self.until(lambda: len(self.members(service)) >= n, timeout):
+            service = name_of(service)
+        found = await self.until(
+            lambda: self.closed or len(self.members(service)) >= n, timeout)
+        self._check_closed()
+        if not found:
             have = len(self.members(service))
             raise WaitTimeout(f"{have} of {n} members"
                               f"{f' of {service!r}' if service else ''} after {timeout:g} s",
@@ -251,7 +255,7 @@ class Node(Core):
         """Make a plain REP or Rep0 socket at `url` a member's service, by way of this node. It is
         offered while it is connected. `options` are those of the Req socket. Close the result to
         end it."""
-        self.check()
+        self.check_here()
         return await adopt(self, name_of(service), texts_of((url,), "url")[0], weight_of(weight),
                            options)
 
@@ -266,7 +270,9 @@ class Node(Core):
 
     def close(self) -> None:
         """aclose(), blocking."""
-        if not self.closed and not self.loop.over:
+        if not self.begun or self.loop.over:
+            abandon(self)
+        else:
             self.loop.call(self.aclose)
 
     # -- looking -----------------------------------------------------------------------------------
@@ -281,6 +287,7 @@ class Node(Core):
     def events(self) -> Events:
         """What changes from now on: see Event."""
         stream = Events(self, self._streams.discard)
+        stream.closed = self.closed
         self._streams.add(stream)
         return stream
 

@@ -23,9 +23,9 @@ def view_of(data: bytes | bytearray | memoryview) -> memoryview:
 
 
 def body_of(data: Any) -> bytes:
-    if isinstance(data, bytes):
+    if type(data) is bytes:
         body = data
-    elif isinstance(data, bytearray | memoryview):
+    elif isinstance(data, bytes | bytearray | memoryview):
         body = bytes(view_of(data))
     else:
         raise UsageError(f"a body must be bytes, not {type(data).__name__}",
@@ -34,6 +34,12 @@ def body_of(data: Any) -> bytes:
         raise UsageError(f"a body of {len(body)} bytes, {frames.BODY} is the limit",
                          hint="use a tunnel")
     return body
+
+
+def exact(text: str) -> str:
+    """Without the class derived from str that it may be of, such as an enum's: a frame carries no
+    other ones."""
+    return text if type(text) is str else str.__str__(text)
 
 
 def encodes(text: str) -> bool:
@@ -45,7 +51,7 @@ def name_of(service: Any) -> str:
     if not isinstance(service, str) or not 0 < len(service) <= frames.NAME or not encodes(service):
         raise UsageError(f"a service's name is a text of 1 to {frames.NAME} characters, not "
                          f"{service!r:.80}")
-    return service
+    return service if type(service) is str else exact(service)
 
 
 def seconds_of(timeout: Any) -> float:
@@ -58,7 +64,7 @@ def seconds_of(timeout: Any) -> float:
 
 def key_of(key: Any) -> bytes | None:
     """What requests with the same key have in common."""
-    if key is None or isinstance(key, bytes):
+    if key is None or isinstance(key, bytes):       # it is hashed, and not sent
         return key
     if not isinstance(key, str):
         raise UsageError(f"key= is bytes, a str or None, not {type(key).__name__}",
@@ -88,7 +94,7 @@ def count_of(number: Any, what: str, least: int = 0) -> int:
 def text_of(text: Any, what: str) -> str:
     if not isinstance(text, str) or len(text) > frames.NAME or not encodes(text):
         raise UsageError(f"{what}= is a text of up to {frames.NAME} characters, not {text!r:.80}")
-    return text
+    return exact(text)
 
 
 def headers_of(given: Mapping[str, bytes] | None) -> dict[str, bytes]:
@@ -103,7 +109,7 @@ def headers_of(given: Mapping[str, bytes] | None) -> dict[str, bytes]:
         if not isinstance(value, bytes) or len(value) > frames.HEADER:
             raise UsageError(f"the value of the header {name!r} is no bytes, or more than "
                              f"{frames.HEADER} of them")
-    return headers
+    return {exact(name): bytes(value) for name, value in headers.items()}
 
 
 def weight_of(weight: Any) -> float:
@@ -135,7 +141,7 @@ def texts_of(texts: Any, what: str) -> tuple[str, ...]:
             isinstance(text, str) and text for text in found):
         raise UsageError(f"{what}= is a text or up to {TEXTS} of them, and none is empty: "
                          f"{texts!r:.80}", hint=f'such as {what}=["tcp://127.0.0.1:7400"]')
-    return found
+    return tuple(map(exact, found))
 
 
 def said_by(error: BaseException | str) -> str:

@@ -216,7 +216,7 @@ class Events:
         while not self._queue:
             if self.closed:
                 return None
-            nap = Nap()
+            nap = self._node.loop.nap() if self._node.begun else Nap()
             self._bells.append(nap)
             try:
                 if not await nap.wait(limit):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
+
+from mqcore.cluster import frames
 
 if TYPE_CHECKING:
     from mqcore.cluster.link import Link
@@ -70,7 +73,7 @@ async def drain(node: Core, timeout: float | None) -> bool:
     def left() -> float | None:
         return end and max(0.0, end - time.monotonic())
 
-    done = await node.until(finished, timeout)
+    done = await node.until(finished, timeout) and not node.closed
     if done:        # a handler may have sent its end and returned
         tunnels = [tunnel for tunnel in node.tunnels.sending if tunnel._flow.eof_out]
         done = await node.until(arrived, left())
@@ -78,7 +81,7 @@ async def drain(node: Core, timeout: float | None) -> bool:
         done = await _arrived(node, left)
     if not node.closed:     # by another call
         node.drained = done and _failures(links) == before
-        await node.aclose()
+    await node.aclose()
     return node.drained
 
 
@@ -106,6 +109,41 @@ async def hand_over(node: Core, links: Collection[Link]) -> None:
     wait until it has written that."""
     await _emptied(node, links, lambda: not _unsent(links))
     await node.until(lambda: not _queued(node, links), FLUSH)
+
+
+def say_goodbye(node: Core) -> None:
+    """Tell the other members, who would have to find it out."""
+    node.pulse.leave()
+    for member in list(node.directory.members.values()):
+        if member.link is None or not member.link.send(frames.Leave()):
+            any(link.send(frames.Leave()) for link in node.links.of(member))
+
+
+def drop(node: Core) -> None:
+    """End all that is under way, with this node itself, too."""
+    for link in list(node.links.by_rid.values()):
+        node.links.lost(link, "this node has left", forget=False)
+    home = node.directory.me.link
+    node.unlinked(home, home.member, "this node has left")
+    node.tunnels.close()
+    for feed in list(node.topics.feeds):
+        feed.end()
+    node.surveys.close()
+
+
+def abandon(node: Core) -> None:
+    """Close a node that has not begun, or whose event loop has ended. In a forked child it is the
+    parent's, and nothing is to be done."""
+    was, node.begun, node.closed = node.closed, True, True
+    if was or node.pid != os.getpid() or not hasattr(node, "links"):
+        return
+    node.links.socket.close(0)
+    if hasattr(node, "pulse") and node.pulse.socket is not None:
+        node.pulse.socket.close()
+    if node._identity is not None:
+        node._identity.release()
+    for adopted in node.adopted:
+        adopted.socket.close(0)
 
 
 async def part(node: Core, link: Link) -> None:

@@ -121,8 +121,9 @@ class Gateway:
     # -- begin and end -----------------------------------------------------------------------------
 
     async def astart(self) -> Self:
-        """Join the gateways. Raises KeyRejected and IdentityError as ajoin() does."""
-        self.node.check()
+        """Join the gateways. Raises KeyRejected and IdentityError as ajoin() does, and NodeClosed
+        if this gateway or its node is closed meanwhile."""
+        self.node.check_here()
         if self._state:
             raise StateError("this gateway has been started already", hint="make another one")
         self._state = "starting"
@@ -137,6 +138,8 @@ class Gateway:
             raise
         if self._error is not None:
             raise self._error
+        if self._state != "open":
+            raise NodeClosed("this gateway was closed while it began")
         return self
 
     async def _run(self) -> None:
@@ -146,6 +149,7 @@ class Gateway:
                     self._refresh()
                     await self.fed.barrier()
                     await self.node.barrier()
+                if self._state == "starting":       # else it has been closed meanwhile
                     self._state = "open"
                 while self._state == "open":
                     self._refresh()
@@ -159,6 +163,8 @@ class Gateway:
 
     async def aclose(self) -> None:
         """Leave the gateways. Requests that are under way there end with MemberLost. Idempotent."""
+        if self.node.loop.inherited:
+            return
         if self._state in ("starting", "open"):
             self._state = "closing"
         while self in self.node.gateways:
@@ -342,7 +348,7 @@ class Passing:
         usage = self._use(req.peer, req.size)
         answered = False
         call = Call(self.service, req.body, req.deadline, None, False, req.headers, req.trace,
-                    Nap(self.target.loop.loop), self.only)
+                    self.target.loop.nap(), self.only)
         # when the requester gives up, the member on the other side need not go on either
         req._stop = lambda: call.finish(b"", RequestTimeout("the requester has gone"))
         try:

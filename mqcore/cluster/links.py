@@ -18,6 +18,7 @@ from typing import Any
 
 from mqcore.api.patterns import Router
 from mqcore.api.wakers import Taker
+from mqcore.binding.sleep import sleep
 from mqcore.cluster import frames
 from mqcore.cluster.checks import said_by
 from mqcore.cluster.directory import Member
@@ -37,6 +38,7 @@ FAREWELL = 0.5          # seconds that a connection outlives its session, for a 
 FORGET = 5.0            # seconds until it is forgotten, whether or not the socket has said so
 # what a newer process of the member, or the same one over another link, has said anew since
 ANEW = (frames.Interest, frames.Peers, frames.Gossip, frames.Exchange, frames.Open, frames.Resume)
+AGAIN = 0.1             # seconds until it waits for messages again, after an error of the system
 BACKLOG = 1 << 16       # events of the socket that wait while the loop is busy
 
 _log = logging.getLogger("mqcore.cluster")
@@ -128,6 +130,8 @@ class Links(Pings):
                 self._message(await self.socket.arecv_msg())
             except SocketClosed:
                 return
+            except OSError:     # no descriptor is left to wait with
+                await sleep(AGAIN)
 
     def _message(self, message: Any) -> None:
         link = self.by_rid.get(message.routing_id)

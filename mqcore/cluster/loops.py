@@ -43,6 +43,23 @@ class Loop:
 
     async def start(self) -> None: ...
 
+    def nap(self) -> Nap:
+        """For a task of this loop. Raises what check() raises."""
+        self.check()
+        return Nap(self.loop)
+
+    def check(self) -> None:
+        """Raises StateError unless this loop runs the caller: a task of another one would touch the
+        node at the same time as this loop. Raises NodeClosed if this loop has ended."""
+        raise NotImplementedError
+
+    def _elsewhere(self) -> Exception:
+        if self.inherited:
+            return _forked()
+        return _gone() if self.over else StateError(
+            "this node lives in another event loop, or in a thread of its own",
+            hint="make the call of the same name without the a: it blocks, so make it in a thread")
+
     def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
         """Run in a task; the result cancels it."""
         raise NotImplementedError
@@ -70,8 +87,8 @@ class Loop:
 
     def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """Run a coroutine function on the loop, from another thread, and wait for its result."""
-        if self.pid != os.getpid():     # the loop's thread is not here: no thread would answer
-            raise Forked("this node belongs to the parent process", hint="join in the child")
+        if self.inherited:      # the loop's thread is not here: no thread would answer
+            raise _forked()
         if threading.get_ident() == self.thread and not self.over:
             raise StateError("a blocking call would stop the event loop of this node",
                              hint="await the call of the same name that begins with a")
@@ -80,6 +97,11 @@ class Loop:
     @property
     def over(self) -> bool:
         """The loop is closed or the parent process's: nothing of the node runs any more."""
+        return self.inherited
+
+    @property
+    def inherited(self) -> bool:
+        """It is the parent process's. What a forked child closes there is left as it is."""
         return self.pid != os.getpid()
 
     def _call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
@@ -87,6 +109,16 @@ class Loop:
 
     async def aclose(self) -> None:
         """End all tasks."""
+
+
+class NoLoop(Loop):
+    """Of a node that has not joined yet."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda error: None)
+
+    def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        raise StateError("this node has not joined yet", hint="with cluster.join(...)")
 
 
 class AsyncioLoop(Loop):
@@ -101,10 +133,15 @@ class AsyncioLoop(Loop):
         # without another turn of the loop
         self._task: Any = partial(asyncio.Task, eager_start=True) \
             if sys.version_info >= (3, 12) else asyncio.Task
-        self._current: Callable[[], Any] = asyncio.current_task
+        self._current: Callable[[Any], Any] = asyncio.current_task
+        self._running: Callable[[], Any] = asyncio._get_running_loop
         self._cancelled: type[BaseException] = asyncio.CancelledError
         self._armed: Any = None
         self.pools: dict[int, ThreadPoolExecutor] = {}
+
+    def check(self) -> None:
+        if self._running() is not self.loop:
+            raise self._elsewhere()
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
         task = self._task(self._guard(function, *args), loop=self.loop)
@@ -125,7 +162,7 @@ class AsyncioLoop(Loop):
         except BaseException as error:
             self.trouble(error)
         finally:        # a callback of the task would cost a turn of the loop
-            self.tasks.discard(self._current())
+            self.tasks.discard(self._current(self.loop))
 
     def _arm(self, when: float) -> None:
         if self._armed is not None:
@@ -177,7 +214,7 @@ class AsyncioLoop(Loop):
                     raise _gone()
             return future.result()
         except CancelledError:
-            if self.loop.is_closed():
+            if self.over:       # the node has left, and the loop ends
                 raise _gone() from None
             raise
         except BaseException:
@@ -216,11 +253,11 @@ class TrioLoop(Loop):
         self.token = trio.lowlevel.current_trio_token()
         self.pool, self.lasting = trio.CapacityLimiter(POOL), trio.CapacityLimiter(LASTING)
         self.bell: Nap | None = None
+        self.begun, self.ended = trio.Event(), trio.Event()
 
     async def start(self) -> None:
         # a task of its own: trio's scopes end in the task that they began in, and the task
         # that closes a node may be another one than joined it, or one of the node's own
-        self.begun, self.ended = self.trio.Event(), self.trio.Event()
         self.task = self.trio.lowlevel.spawn_system_task(self._hold)
         with self.trio.CancelScope(shield=True):
             await self.begun.wait()
@@ -232,11 +269,25 @@ class TrioLoop(Loop):
                 self.begun.set()
                 await self.trio.sleep_forever()
         except* (KeyboardInterrupt, SystemExit):    # of a handler: for the program's main task
+            if threading.current_thread() is not threading.main_thread():
+                raise       # this run ends, and no other one
             signal.raise_signal(signal.SIGINT)
         except* Exception as errors:        # none is expected, see spawn()
             self.trouble(errors)
         finally:
             self.ended.set()
+
+    @property
+    def _here(self) -> bool:
+        return in_trio() and self.trio.lowlevel.current_trio_token() is self.token
+
+    def check(self) -> None:
+        if not self._here:
+            raise self._elsewhere()
+
+    @property
+    def over(self) -> bool:
+        return super().over or self.ended.is_set() and not self._here
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
         scope = self.trio.CancelScope()
@@ -274,7 +325,8 @@ class TrioLoop(Loop):
 
     def reader(self, source: Any, function: Callable[[], Any]) -> Callable[[], Any]:
         async def watch() -> None:
-            while True:
+            while True:     # it may be over, and the source closed, before it has begun
+                await self.trio.lowlevel.checkpoint_if_cancelled()
                 await self.trio.lowlevel.wait_readable(source)
                 function()
 
@@ -331,6 +383,10 @@ def _split(error: BaseException, kinds: tuple[type[BaseException], ...]) \
 
 def _nothing() -> None:
     """What cancels a task that is over."""
+
+
+def _forked() -> Forked:
+    return Forked("this node belongs to the parent process", hint="join in the child")
 
 
 def _gone() -> NodeClosed:

@@ -21,16 +21,16 @@ from mqcore.binding.sleep import Nap
 from mqcore.cluster import frames, report
 from mqcore.cluster.adopt import Adopted
 from mqcore.cluster.balance import Balancer, Budget
-from mqcore.cluster.checks import encodes, flag_of, limit_of, path_of, texts_of
+from mqcore.cluster.checks import encodes, exact, flag_of, limit_of, path_of, texts_of
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Event, Events, Member
-from mqcore.cluster.drain import drain, hand_over, hurry
+from mqcore.cluster.drain import abandon, drain, drop, hand_over, hurry, say_goodbye
 from mqcore.cluster.errors import KeyRejected, NodeClosed
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
 from mqcore.cluster.link import Home, Link
 from mqcore.cluster.links import Links, described
-from mqcore.cluster.loops import Loop, loop_here
+from mqcore.cluster.loops import Loop, NoLoop, loop_here
 from mqcore.cluster.pulse import Pulse, reachable, wildcard
 from mqcore.cluster.requests import Requests
 from mqcore.cluster.seeds import Seeds
@@ -71,15 +71,16 @@ class Core:
         self._identity_path = path_of(identity, "identity")
         self._identity: Identity | None = None
         self.static: X25519PrivateKey
-        self.zone, self.version, self._url, self._udp = zone, version, url, flag_of(udp, "udp")
+        self.zone, self.version, self._udp = exact(zone), exact(version), flag_of(udp, "udp")
+        self._url = url and exact(url)
         self.services: dict[str, Service] = {}
         self.counts: dict[str, int] = {}
         self.rejections: dict[str, KeyRejected] = {}
-        self.draining = self.begun = self.closed = False
+        self.draining = self.begun = self.closed = self.ended = False
         self.ready = False          # it has all that calls need
         self.drained = False        # adrain() has closed it, and all was finished
         self.pid = os.getpid()
-        self.loop: Loop
+        self.loop: Loop = NoLoop()
         self.links: Links
         self._streams: WeakSet[Events] = WeakSet()      # a reader may forget one
         self.adopted: set[Adopted] = set()
@@ -154,23 +155,29 @@ class Core:
 
     async def aclose(self) -> None:
         """Notify the other nodes and leave at once. adrain() finishes what runs first. If this is
-        cancelled, the node has left all the same. Idempotent."""
-        if self.closed or not self.begun:
-            self.begun = self.closed = True
+        cancelled, the node has left all the same. Idempotent: when it returns, the node has left,
+        whichever call has begun that."""
+        if not self.begun or self.loop.over:
+            abandon(self)
             return
+        self.loop.check()
         try:
             for gateway in list(self.gateways):
                 await gateway.aclose()
         finally:
             if not self.closed:         # by another task
                 await self._end()
+        await self.until(lambda: self.ended, None)      # asyncio.run() would cancel that task
 
     async def _end(self) -> None:
         """Release everything that there is so far, each part even if another one fails or this is
         cancelled."""
         self.closed = True
+        self._wake()
         async with AsyncExitStack() as stack:       # from the last one to the first
             stack.push_async_callback(self.loop.aclose)
+            stack.callback(self._wake)      # who waits for the end has a turn before the loop ends
+            stack.callback(setattr, self, "ended", True)
             if self._identity is not None:
                 stack.callback(self._identity.release)
             for stream in list(self._streams):
@@ -180,33 +187,17 @@ class Core:
             for adopted in list(self.adopted):
                 stack.push_async_callback(adopted.socket.aclose, 0)
             if hasattr(self, "directory"):
-                stack.callback(self._drop)
+                stack.callback(drop, self)
             if hasattr(self, "links"):
                 stack.push_async_callback(hand_over, self, self.links.by_rid.values())
             for part in ("pulse", "sources"):
                 if hasattr(self, part):
                     stack.callback(getattr(self, part).close)
             if hasattr(self, "directory"):
-                stack.callback(self._leave)
+                stack.callback(say_goodbye, self)
                 stack.push_async_callback(hurry, self, self.links.by_rid.values())
             for service in self.services.values():      # take nothing new
                 service.draining = True
-
-    def _leave(self) -> None:
-        """Tell the others, who would have to find it out."""
-        self.pulse.leave()
-        for member in list(self.directory.members.values()):
-            if member.link is None or not member.link.send(frames.Leave()):
-                any(link.send(frames.Leave()) for link in self.links.of(member))
-
-    def _drop(self) -> None:
-        """End all that is under way with other members."""
-        for link in list(self.links.by_rid.values()):
-            self.links.lost(link, "this node has left", forget=False)
-        self.tunnels.close()
-        for feed in list(self.topics.feeds):
-            feed.end()
-        self.surveys.close()
 
     async def adrain(self, timeout: float | None = 5.0) -> bool:
         """Take no new requests, broadcasts and tunnels, wait for those that run, and for requests
@@ -216,7 +207,7 @@ class Core:
         also if a link broke before the answers and publications over it have certainly arrived, or
         a tunnel before what this node sent over it, unless its member has left. If another call
         closes the node first: its result, False for aclose()."""
-        self.check()
+        self.check_here()
         limit_of(timeout)
         return await drain(self, timeout)
 
@@ -226,6 +217,11 @@ class Core:
         self._check_closed()
         if not self.ready:
             raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")
+
+    def check_here(self) -> None:
+        """check(), in a call that is awaited: it must be in the node's own event loop."""
+        self.check()
+        self.loop.check()
 
     def _check_closed(self) -> None:
         if self.closed:
@@ -362,6 +358,8 @@ class Core:
 
     def heard(self, record: frames.Record) -> None:
         """The record of another member came, over a link or by gossip."""
+        if record.id in self.key.banned:    # others may not know of the ban
+            return
         member = self.directory.heard(record)
         if member is not None and member.link is None:
             self._reach(member)
@@ -434,6 +432,7 @@ class Core:
                 self._trouble(error)
 
     def _tick(self, now: float) -> None:
+        self.requests.tick(now)
         self.links.tick(now)
         self.sources.tick(now)
         for member in list(self.directory.members.values()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mqcore.cluster import frames
-from mqcore.cluster.checks import encodes
+from mqcore.cluster.checks import encodes, exact
 from mqcore.errors import UsageError
 
 PATTERNS = 10_000       # subscriptions of one node,
@@ -33,7 +33,7 @@ def check_topic(topic: str) -> str:
                               "at most")
     if "*" in tokens or ">" in tokens:
         raise UsageError(f"{topic!r} has a wildcard, which is for subscriptions")
-    return topic
+    return topic if type(topic) is str else exact(topic)
 
 
 def check_pattern(pattern: str) -> str:
@@ -45,7 +45,7 @@ def check_pattern(pattern: str) -> str:
                                                                      "or px.>")
     if ">" in tokens[:-1]:
         raise UsageError(f"{pattern!r}: > must be the last token")
-    return pattern
+    return exact(pattern)
 
 
 def matches(pattern: str, topic: str) -> bool:

@@ -10,6 +10,7 @@ The record of the protocol carries this node's services as its metadata.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from typing import TYPE_CHECKING, Any
@@ -242,7 +243,7 @@ class Pulse:
             self.failed += 1
 
     def _sendto(self, data: bytes, address: Address) -> None:
-        if self._closed:
+        if self._closed or self.node.pid != os.getpid():        # a forked child is no member
             return
         try:
             self.socket.sendto(data, address)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PENDING = 100_000       # requests of one node that are out at once
 HEDGE_FLOOR = 0.002     # seconds before a hedge, at least
+STILL = 1.5             # seconds between two ticks, which are due each half: this loop stood still
 P95 = 3.0               # times the smoothed latency: the 95th percentile of an exponential one
 COUNTS = ("asked", "answered", "faults", "timeouts", "overloaded", "lost", "unserved", "cancelled",
           "retries", "hedges", "late")
@@ -79,6 +80,19 @@ class Requests:
         self.counts = dict.fromkeys(COUNTS, 0)
         self.pending = 0
         self.late = 0           # those of them that were made while the node drained
+        self._ticked = time.monotonic()
+        self._stood = float("-inf")     # when it was found that this loop had stood still
+
+    def tick(self, now: float) -> None:
+        """Every half second."""
+        if now - self._ticked > STILL:
+            self._stood = now
+        self._ticked = now
+
+    def _stands(self, now: float) -> bool:
+        """Whether this loop stands still, or has until a moment ago: the process was stopped, say.
+        Then it has not read what members have answered, and their links have ended."""
+        return now - self._ticked > STILL or now - self._stood < STILL
 
     async def ask(self, call: Call, hedge: float | bool | None) -> bytes:
         counts = self.counts
@@ -184,9 +198,13 @@ class Requests:
             self.counts["retries"] += 1
 
     def _give_up(self, call: Call, now: float) -> None:
-        """The deadline has passed: it counts against the members that have not answered."""
+        """The deadline has passed: it counts against the members that have not answered, unless
+        they were asked so late that they could not, or this loop is to blame."""
+        stands = self._stands(now)
         for attempt in call.attempts:
-            if attempt.score.failed(now):
+            if stands or now - attempt.at < P95 * attempt.score.latency:
+                attempt.score.released()
+            elif attempt.score.failed(now):
                 self.node.directory.event("ejected", attempt.member, call.service)
             self._cancel(attempt)
         call.attempts.clear()
@@ -241,7 +259,10 @@ class Requests:
         for attempt in attempts.values():
             call = attempt.call
             call.attempts.remove(attempt)
-            attempt.score.failed(now)
+            if self._stands(now):
+                attempt.score.released()
+            else:
+                attempt.score.failed(now)
             self._lost(call, member, reason)
 
     def _lost(self, call: Call, member: Member, reason: str) -> None:

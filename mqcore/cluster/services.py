@@ -236,7 +236,7 @@ class Service:
     def _next(self) -> None:
         """What waits gets the places that are free. A task may begin and end within spawn(): then
         it is the outermost call that goes on, not one within another."""
-        if self._handing_on:
+        if self._handing_on or self.node.closed:
             return
         self._handing_on = True
         try:
@@ -337,7 +337,7 @@ class Service:
     async def astart(self) -> Self:
         """Offer the service. When it returns, all linked members know. Raises StateError if this
         node serves the name already."""
-        self.node.check()
+        self.node.check_here()
         other = self.node.services.get(self.name)
         if other is not None and not other.offer.hops:      # an import gives way
             raise StateError(f"this node serves {self.name!r} already",
@@ -367,11 +367,14 @@ class Service:
     async def astop(self, timeout: float | None = 5.0) -> bool:
         """Take nothing new, wait up to `timeout` seconds for what runs. True: nothing was left."""
         limit_of(timeout)
+        if self.node.loop.inherited:
+            return True
         self.draining = True
         if self.node.services.get(self.name) is self:
             self.node.announce()
         try:
-            return await self.node.until(lambda: not self.busy, timeout)
+            await self.node.until(lambda: self.node.closed or not self.busy, timeout)
+            return not self.busy
         finally:
             self._withdraw()
 

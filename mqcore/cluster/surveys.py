@@ -104,13 +104,13 @@ class Survey:
     async def anext(self) -> Answered | None:
         """The next answer; None when the survey is over."""
         if not self._number:
-            self._node.check()
+            self._node.check_here()
             self._begin()
         while not self._answers:
             if not self._out or time.monotonic() >= self._limit:
                 self._stop()
                 return None
-            self._nap = Nap()
+            self._nap = self._node.loop.nap()
             try:
                 await self._nap.wait(self._limit)
             finally:

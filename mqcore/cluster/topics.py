@@ -30,7 +30,7 @@ from mqcore.cluster.patterns import (
     check_pattern,
 )
 from mqcore.cluster.turns import Turns
-from mqcore.errors import RecvTimeout, UsageError
+from mqcore.errors import RecvTimeout, StateError, UsageError
 
 if TYPE_CHECKING:
     from mqcore.cluster.directory import Member
@@ -91,12 +91,16 @@ class Feed:
         return len(self._messages)
 
     async def arecv(self, *, timeout: float | None = None) -> Publication:
-        """The next message. Raises RecvTimeout, and NodeClosed once the feed has ended."""
+        """The next message. Raises RecvTimeout, NodeClosed once the feed has ended, and StateError
+        if it has not begun."""
         limit = ends_at(timeout)
         while not self._messages:
             if self.closed:
                 raise NodeClosed("this subscription has ended")
-            nap = Nap()
+            if self not in self._node.topics.feeds:
+                raise StateError("this subscription has not begun",
+                                 hint="async with net.asubscribe(...), or await feed.astart()")
+            nap = self._node.loop.nap()
             self._bells.append(nap)
             try:
                 if not await nap.wait(limit):
@@ -129,7 +133,8 @@ class Feed:
 
     async def aclose(self) -> None:
         """End the subscription; what waits can still be taken. Idempotent."""
-        self.end()
+        if not self._node.loop.inherited:
+            self.end()
 
     async def __aenter__(self) -> Self:
         return await self.astart()
@@ -209,7 +214,7 @@ class Topics:
     # -- subscriptions -----------------------------------------------------------------------------
 
     def subscribe(self, feed: Feed) -> None:
-        self.node.check()
+        self.node.check_here()
         if feed in self.feeds:
             return
         added = self._announce(feed)

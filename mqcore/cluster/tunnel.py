@@ -124,7 +124,7 @@ class Tunnel:
         if not self._sending:
             self._sending = True
             return
-        nap = Nap()
+        nap = self._node.loop.nap()
         self._senders.append(nap)
         try:
             if not await nap.wait(limit) and nap in self._senders:
@@ -182,6 +182,8 @@ class Tunnel:
     async def aclose(self) -> None:
         """Send what is being sent, for 10 s at most, then close both directions. With `resume`,
         wait until all has arrived. Idempotent."""
+        if self._node.loop.inherited:
+            return
         try:
             await self._asend_eof(time.monotonic() + OTHERS)
             limit = time.monotonic() + self.resume + ARRIVAL
@@ -267,7 +269,7 @@ class Tunnel:
             raise StateError("this tunnel has sent its end", hint="open another tunnel")
 
     async def _wait(self, bells: list[Nap], limit: float | None, late: Exception) -> None:
-        nap = Nap()
+        nap = self._node.loop.nap()
         bells.append(nap)
         try:
             if not await nap.wait(limit):

@@ -241,7 +241,7 @@ class Opening:
         self._tunnel: Tunnel | None = None
 
     async def _open(self) -> Tunnel:
-        self._node.check()
+        self._node.check_here()
         with step(f"open tunnel {self._arguments[0]}", "client"):
             self._tunnel = await self._node.tunnels.aopen(*self._arguments)
         return self._tunnel

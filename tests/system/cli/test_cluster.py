@@ -1,9 +1,12 @@
 """`mq cluster`: two terminals, every command, and what it says when something is wrong."""
 
 import asyncio
+import shlex
+import subprocess
+import sys
 
 import pytest
-from programs import mq, run, starter
+from programs import PATIENCE, environment, mq, run, starter
 
 
 @pytest.fixture
@@ -33,6 +36,15 @@ def test_calls(cluster):
     assert cluster("tunnel", "test", stdin=b"through")[:2] == (0, b"through")
     status, out, err = cluster.up.end()
     assert status == 143 and "joined" in err and "left" in err
+
+
+def test_a_tunnel_whose_output_nobody_reads_any_more(cluster):
+    """The thread that sends finds the tunnel closed, and says nothing of it."""
+    line = shlex.join([sys.executable, *map(str, mq("cluster", "tunnel", "test", "--key",
+                                                    cluster.key, "--seed", cluster.seed))])
+    done = subprocess.run(["sh", "-c", f"{line} < /dev/zero | head -c 1000"],
+                          capture_output=True, timeout=PATIENCE, env=environment())
+    assert done.stdout == bytes(1000) and b"Exception in thread" not in done.stderr
 
 
 def test_topics(cluster):

@@ -15,6 +15,7 @@ from mqcore.binding.sleep import sleep
 from mqcore.cluster import node
 
 LIMIT = 50.0
+FEDERATION = cluster.Key.generate()
 TURNS = 24      # of the loop; more than a call takes on loopback is fine
 
 
@@ -48,7 +49,7 @@ def leftovers(net):
     return {"services": dict(net.services), "feeds": net.topics.feeds, "own": net.topics.own,
             "pending": stats["requests"]["pending"], "tunnels": dict(net.tunnels.open),
             "surveys": net.surveys.open, "naps": net._naps, "pings": net.links.pings,
-            "adopted": net.adopted,
+            "adopted": net.adopted, "gateways": net.gateways,
             "attempts": [link.attempts for link in net.links.by_rid.values() if link.attempts]}
 
 
@@ -89,7 +90,13 @@ async def members(net, rep):
     await net.await_members("echo", timeout=LIMIT)
 
 
-@pytest.mark.parametrize("call", [serve, subscribe, request, tunnel, survey, adopt, members])
+async def federate(net, rep):
+    async with net.afederate("east", FEDERATION, exports="echo"):
+        pass
+
+
+@pytest.mark.parametrize("call", [serve, subscribe, request, tunnel, survey, adopt, members,
+                                  federate])
 def test_a_call_that_is_cancelled_anywhere(once, key, call):
     async def main():
         async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \

@@ -1,13 +1,14 @@
 """The cores without I/O: balancing, limits, topics, flows, sessions, frames, the directory."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 from cluster_sessions import linked
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore.cluster import frames
+from mqcore.cluster import frames, requests
 from mqcore.cluster.balance import EJECTED, Balancer, Budget
 from mqcore.cluster.directory import Directory, Member
 from mqcore.cluster.errors import KeyRejected, MalformedFrame, NoiseError
@@ -16,6 +17,7 @@ from mqcore.cluster.frames import Offer, Record
 from mqcore.cluster.key import Key
 from mqcore.cluster.limits import Gate
 from mqcore.cluster.patterns import Rising, Table, check_pattern, check_topic, matches
+from mqcore.cluster.requests import Attempt, Call, Requests
 from mqcore.cluster.session import BACKLOG, REKEY
 from mqcore.cluster.window import LEAST
 from mqcore.errors import UsageError
@@ -81,6 +83,86 @@ def test_ejection_spares_half():
     chosen = {balancer.choose(those, "s", 101.0) for _ in range(200)}
     assert len(chosen) == 2                 # of three that failed, two are out
     assert {balancer.choose(those, "s", 101 + EJECTED) for _ in range(300)} == set(those)
+
+
+def test_a_link_that_breaks_with_many_requests_ejects_once():
+    score = members(1)[0].score("s")
+    for _ in range(100):
+        score.sent()
+    assert sum(score.failed(10.0) for _ in range(50)) == 1 and score.until == 10 + EJECTED
+    assert not any(score.failed(10.0 + EJECTED / 2) for _ in range(45))
+    assert [score.failed(11.0 + EJECTED) for _ in range(5)] == [False] * 4 + [True]
+    assert score.until == 11 + 3 * EJECTED and score.in_flight == 0
+
+
+class Asked:
+    """A link that has attempts to withdraw."""
+
+    def __init__(self):
+        self.attempts = {}
+
+    def withdraw_request(self, number):
+        pass
+
+
+def test_a_member_that_was_asked_too_late_to_answer_has_not_failed():
+    """A repetition, say, a moment before the deadline. Five of them ejected a member that was well,
+    while another one was away."""
+    asking = Requests(None)
+    late, slow = members(1, 1)
+    for member in (late, slow):
+        member.score("s").sent()
+        member.score("s").answered(0.01, 0, 0.0)
+    for number in range(4):
+        call = Call("s", b"", 2.0, None, True, {}, "", None)
+        for member, at in ((late, 1.99), (slow, 0.0)):
+            member.score("s").sent()
+            call.attempts.append(Attempt(call, number, member, Asked(), member.score("s"), at))
+        asking._give_up(call, 2.0)
+        assert not call.attempts
+    assert (late.score("s").failures, slow.score("s").failures) == (0, 4)
+    assert late.score("s").in_flight == slow.score("s").in_flight == 0
+
+
+class Told:
+    """What a node tells of its members."""
+
+    def __init__(self):
+        self.directory, self.events = self, []
+
+    def event(self, what, member, reason):
+        self.events.append(what)
+
+
+@pytest.mark.parametrize("how", ["deadline", "link"])
+def test_a_loop_that_stood_still_ejects_nobody(how, monkeypatch):
+    """Its process was stopped: what members have answered meanwhile is unread."""
+    told, member = Told(), members(1)[0]
+    asking, score, link = Requests(told), member.score("s"), Asked()
+
+    def ejections(now):
+        for number in range(5):
+            score.sent()
+            call = Call("s", b"", now, None, False, {}, "", None, done=True)
+            attempt = Attempt(call, number, member, link, score, now - 2.0)
+            call.attempts.append(attempt)
+            if how == "deadline":
+                asking._give_up(call, now)
+            else:
+                link.attempts[number] = attempt
+        monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now))
+        asking.unlinked(link, member, "it broke")
+        assert score.in_flight == 0
+        return score.ejections
+
+    asking.tick(100.0)
+    assert ejections(102.0) == 0        # before the tick that is due
+    asking.tick(102.0)
+    assert ejections(102.5) == 0
+    for now in (102.5, 103.0, 103.5, 104.0):
+        asking.tick(now)
+    assert ejections(104.1) == 1
+    assert told.events == ["ejected"] * (how == "deadline")
 
 
 def test_zones_and_keys():

@@ -275,6 +275,32 @@ def test_a_gateway_that_cannot_start(once, key):
     once(main)
 
 
+@pytest.mark.parametrize("what", ["node", "gateway"])
+def test_a_gateway_that_is_closed_while_it_begins(run, what):
+    """astart() does not return what has ended already."""
+    async def main():
+        async with cluster.ajoin(cluster.Key.generate()) as other:
+            async with cluster.ajoin(cluster.Key.generate()) as net:
+                gate, found = net.afederate("east", cluster.Key.generate(),
+                                            seeds=["tcp://127.0.0.1:1"]), []
+
+                async def start():
+                    try:
+                        found.append(await gate.astart())
+                    except cluster.ClusterError as error:
+                        found.append(error)
+
+                other.loop.spawn(start)
+                while not gate.fed.begun:
+                    await sleep(0)
+                await (net if what == "node" else gate).aclose()
+                assert await other.until(lambda: found, LIMIT)
+                assert isinstance(found[0], cluster.NodeClosed)
+                assert gate.fed.closed and not net.gateways
+
+    run(main)
+
+
 def test_blocking_twins():
     federation = cluster.Key.generate()
     with cluster.join(cluster.Key.generate()) as west, \

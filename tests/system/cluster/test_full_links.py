@@ -358,6 +358,7 @@ class Eager:
 
 class Core:
     loop = Eager()
+    closed = False
 
     def count(self, what, number=1):
         raise AssertionError(what)

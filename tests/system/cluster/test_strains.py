@@ -4,6 +4,7 @@ while they join, names that never resolve, many nodes.
 MQCORE_NODES: how many nodes live in one process.
 """
 
+import errno
 import os
 import random
 import signal
@@ -12,7 +13,7 @@ import time
 
 import pytest
 
-from mqcore import cluster
+from mqcore import Router, cluster
 from mqcore.binding.sleep import Nap, sleep
 from mqcore.cluster import seeds
 from mqcore.cluster.requests import Call
@@ -328,3 +329,23 @@ async def two_links(one, two):
     assert await two.until(lambda: len(done) == 2, LIMIT)
     assert done == [b"done"] * 2 and two.stats()["requests"]["lost"] == 0
     assert await two.until(lambda: not first.alive and member.link.alive, LIMIT)
+
+
+def test_a_node_that_finds_no_descriptor_to_wait_with(run, key, monkeypatch):
+    """It tries again, and is not deaf for the rest of its life."""
+    async def main():
+        async with cluster.ajoin(key) as one, one.aserve("echo", Echo()):
+            real, failed = Router.arecv_msg, []
+
+            async def arecv_msg(self, **how):
+                if len(failed) < 3:
+                    failed.append(True)
+                    raise OSError(errno.EMFILE, "too many open files")
+                return await real(self, **how)
+
+            monkeypatch.setattr(Router, "arecv_msg", arecv_msg)
+            async with cluster.ajoin(key, seeds=[one.url]) as two:
+                assert await two.arequest("echo", b"x", timeout=LIMIT) == b"x"
+                assert len(failed) in (0, 3) and not two.counts     # on asyncio, no task waits
+
+    run(main)
