@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from mqcore.binding import blocking
 from mqcore.binding.sleep import sleep
 from mqcore.binding.timing import left_of, limit_of, passed
 from mqcore.control.stats import CloseReport
-from mqcore.errors import Forked, UsageError, WaitTimeout
+from mqcore.errors import Forked, StateError, UsageError, WaitTimeout
 
 LOOK = 0.01     # seconds between two checks of await_stopped()
 
@@ -23,9 +24,11 @@ LOOK = 0.01     # seconds between two checks of await_stopped()
 class Running:
     """A `with` block stops it at its end. A subclass has _loop(), which moves messages until
     _stop() or an error ends it, stats(), pause(), resume() and _stop(linger). It calls _begin() to
-    start the thread. `_kind`: what it is; `_which()`: which one, for monitors."""
+    start the thread. `_kind`: what it is; `_which()`: which one, for monitors. `_ends`: its sockets,
+    if a function of the program runs on its thread."""
 
     _kind = "device"
+    _ends: tuple[Any, ...] = ()
 
     def _begin(self, name: str) -> None:
         self._ended = Event()
@@ -154,6 +157,17 @@ def socket_name(sock: Any) -> str:
 
 
 _running: Living[Running] = Living()      # those of this process
+
+
+def refuse_in_hook(closes: Callable[[Any], bool]) -> None:
+    """StateError on the thread of a device with a socket that is to be closed: close() waits for the
+    device, and so for the hook that has called it."""
+    me = threading.get_ident()
+    for one in _running:
+        if one._thread.ident == me and one.running and any(map(closes, one._ends)):
+            raise StateError("a hook cannot close a socket of its own device: close() waits for the "
+                             "hook", hint="raise an exception in a hook with on_error=\"stop\", or "
+                                          "call close() in another thread")
 
 
 def _after_fork() -> None:
