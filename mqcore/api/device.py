@@ -74,6 +74,7 @@ class Device(Running):
                              hint="use a socket for each")
         self._ends = tuple(dict.fromkeys(
             (front, back, *([] if capture is None else [capture]), *taps)))
+        self._its_sockets = self._ends
         for end in dict.fromkeys((front, back)):
             _make_raw(end)
         self._hook_cores = [hook._core() for hook in self.hooks]
@@ -114,11 +115,16 @@ class Device(Running):
     def stop(self, linger: Any = ...) -> tuple[CloseReport, ...]:
         """Stop it and close each socket within `linger` seconds. Returns the reports of front,
         back, capture and the sockets of taps. Idempotent."""
-        if threading.get_ident() == self._thread.ident:
+        if self.running and threading.get_ident() == self._thread.ident:     # idents are reused
             raise StateError("a hook cannot stop its own device: stop() waits for the hook",
                              hint='raise an exception in a hook with on_error="stop", or call '
                                   "stop() in another thread")
         return super().stop(linger)
+
+    def _at_exit(self) -> None:
+        if self._hook_cores:
+            self._core.stop()
+            self._leave_behind()
 
     def _stop(self, linger: Any) -> tuple[CloseReport, ...]:
         self._core.stop()

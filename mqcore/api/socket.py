@@ -445,7 +445,8 @@ class Socket(AsyncFace, SocketCore):
 
     def __del__(self) -> None:
         links = getattr(self, "_links", None)
-        if links is None or links.hub.forked or links.report is not None or self.closed:
+        if links is None or links.hub.forked or links.report is not None or self.closed \
+                or links.hub.left_behind:
             return
         links.hold(self)
         debugging.leaked(self, "was dropped without close()")

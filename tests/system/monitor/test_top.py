@@ -378,3 +378,33 @@ def test_an_error_of_a_look_ends_the_command():
         until(lambda: looking._error)
         with pytest.raises(mq.UsageError):
             looking.looks()
+
+
+def test_a_terminal_that_draws_nothing_is_refused(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    master, slave = pty.openpty()
+    try:
+        done = subprocess.run([sys.executable, *command("top")], stdin=slave, stdout=slave,
+                              stderr=subprocess.PIPE, env=environment(), timeout=120)
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert done.returncode == 2 and b"--once" in done.stderr
+
+
+def test_names_that_the_terminal_does_not_have_are_no_error(terminal, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    with mq.Context(monitor=True) as context, mq.Pull(bind="inproc://\u6728", context=context):
+        screen = terminal()
+        screen.until("inproc://\\u6728")
+        screen.press("q")
+        assert screen.end()[0] == 0
+
+
+@pytest.mark.parametrize("words", [("top", "--once", "--interval", "0.1"), ("map",), ("metrics",
+                                   "--once"), ("top", "--once", "--format", "json")])
+def test_a_command_without_standard_output_ends(words):
+    done = subprocess.run(["/bin/sh", "-c", 'exec "$@" >&-', "sh", sys.executable,
+                           *command(*words)], stderr=subprocess.PIPE, env=environment(),
+                          timeout=120)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr

@@ -4,6 +4,7 @@ import threading
 from functools import partial
 
 import pytest
+from programs import run
 
 import mqcore as mq
 from mqcore.testing import until
@@ -422,3 +423,54 @@ def test_bad_lists_and_sockets_are_refused(ctx):
             mq.device(front, back, hooks=hooks)
     with mq.device(front, back) as device:
         assert device.running and device.stats().hooks == ()
+
+
+STUCK = """
+import sys, threading, mqcore as mq
+from mqcore.api import running
+running.EXIT = 0.1
+ctx = mq.Context()
+front, back = mq.Pull(bind="inproc://f", context=ctx), mq.Push(bind="inproc://b", context=ctx)
+source = mq.Push(connect="inproc://f", context=ctx)
+sink = mq.Pull(connect="inproc://b", context=ctx)
+entered, never = threading.Event(), threading.Event()
+def stuck(message):
+    entered.set()
+    exec(sys.argv[1])
+kept = mq.device(front, back, hooks=[mq.Hook.filter(stuck, name="stuck")])
+source.send(b"x")
+assert entered.wait(60)
+"""
+
+
+@pytest.mark.parametrize("code", ["never.wait()", "while True: pass"])
+def test_a_hook_that_never_returns_does_not_keep_the_program(code):
+    status, _, err = run("-c", STUCK, code)
+    assert status == 0
+    assert "<Device pull <-> push running> was left behind at the end of the program" in err
+    assert "Traceback" not in err
+
+
+def test_a_thread_that_has_the_identity_of_a_device_that_has_ended_may_stop_it(streamer):
+    def fail(message):
+        raise ValueError
+
+    push, _, device = streamer(mq.Hook.filter(fail, on_error="stop"))
+    push.send(b"x")
+    with pytest.raises(mq.HookError):
+        device.wait_stopped(LONG)
+    stopped = []
+
+    def stop():
+        if threading.get_ident() == device._thread.ident:
+            stopped.append(device.stop(0))
+
+    device._thread.join()
+    until(lambda: in_thread(stop) or stopped, LONG)
+    assert len(stopped[0]) == 2
+
+
+def in_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
