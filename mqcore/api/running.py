@@ -183,8 +183,8 @@ def refuse_in_hook(closes: Callable[[Any], bool]) -> None:
     for one in _running:
         if one._thread.ident == me and one.running and any(map(closes, one._its_sockets)):
             raise StateError("a hook cannot close a socket of its own device: close() waits for "
-                             "the hook", hint="raise an exception in a hook with on_error=\"stop\", or "
-                                          "call close() in another thread")
+                             "the hook", hint='raise an exception in a hook with '
+                             'on_error="stop", or call close() in another thread')
 
 
 def _after_fork() -> None:

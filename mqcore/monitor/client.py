@@ -200,17 +200,16 @@ class Client:
         here = {place.as_reached(one.events, self.url_of(one.context.id)): one.context.id
                 for one in welcomes}
         for url in self._publishers.keys() - here.keys():
-            endpoint, context = self._publishers[url]
-            if endpoint.state != "connected":       # else it may only be slow
-                endpoint.close()
-                del self._publishers[url]
-                self._numbers.pop(context, None)
+            if self._publishers[url][0].state != "connected":       # else it may only be slow
+                self._publishers.pop(url)[0].close()
         for url in here.keys() - self._publishers.keys():
             try:
                 self._publishers[url] = subscriber.connect(url), here[url]
             except Error as error:      # an address that no context has given itself
                 self.malformed += 1
                 self.failure = error.text
+        known = {context for _, context in self._publishers.values()}
+        self._numbers = {one: last for one, last in self._numbers.items() if one in known}
 
 
 def look(urls: str | Iterable[str] | None = None, *, peers: bool = True,
