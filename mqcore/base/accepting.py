@@ -7,10 +7,11 @@ never does so is in no limit of that server.
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable
 from typing import Any
+
+from mqcore.base.native import socket
 
 AT_ONCE = 64        # connections that are accepted in one turn of the loop
 PAUSE = 1.0         # seconds until the next attempt, where the process has no descriptors left
