@@ -107,14 +107,14 @@ def ask(req, op, **fields):
 def test_any_number_of_programs_in_any_folder_explain_themselves(monkeypatch, folder, name):
     monkeypatch.setenv("MQCORE_MONITOR", str(folder.parent / name))
     with contextlib.ExitStack() as stack:
-        for _ in range(20):
+        for _ in range(18):
             context = stack.enter_context(mq.Context(monitor=True))
             stack.enter_context(mq.Pull(bind="inproc://x", context=context))
         console = stack.enter_context(Console())
         own = stack.enter_context(mq.Context(monitor=False))
         req = stack.enter_context(mq.Req(connect=console._rep.endpoints[0].url, context=own,
                                          recv_timeout=LIMIT))
-        rows = until(lambda: len(rows := ask(req, "sockets")["rows"]) == 20 and rows, LIMIT)
+        rows = until(lambda: len(rows := ask(req, "sockets")["rows"]) == 18 and rows, LIMIT)
         for row in rows:
             answer = ask(req, "explain", context=row["context"], socket=row["socket"])
             assert "A pull socket" in answer["text"], answer
