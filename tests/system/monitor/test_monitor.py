@@ -262,3 +262,13 @@ def test_contexts_that_have_ended_are_forgotten(folder):
         until(lambda: not list(client.events(timeout=0.01)) and not client._publishers)
         client.snapshots()
         assert client._answered == client._endpoints == client._numbers == {}
+
+
+@pytest.mark.parametrize(("url", "via", "found"), [
+    ("tls+tcp://0.0.0.0:5", "tls+tcp://a.example:7?backlog=3", "tls+tcp://a.example:5"),
+    ("tcp://[::]:5", "tcp://[2001:db8::1]:7", "tcp://[2001:db8::1]:5"),
+    ("tcp://*:5", "", "tcp://*:5"),
+    ("ipc:///m-events.sock", "ipc:///m.sock", "ipc:///m-events.sock"),
+    ("tcp://192.0.2.1:5", "tcp://a.example:7", "tcp://192.0.2.1:5")])
+def test_events_are_read_where_the_context_is_reached(url, via, found):
+    assert place.as_reached(url, via) == found
