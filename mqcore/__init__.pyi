@@ -1350,7 +1350,8 @@ async def apoll(objects: Iterable[Pollable | tuple[Pollable, Ready]],
 class _Running(_With):
     """A `with` block stops it at its end. A subclass has _loop(), which moves messages until
     _stop() or an error ends it, stats(), pause(), resume() and _stop(linger). It calls _begin() to
-    start the thread. `_kind`: what it is; `_which()`: which one, for monitors.
+    start the thread. `_kind`: what it is; `_which()`: which one, for monitors. `_its_sockets`:
+    its sockets, where a function of the program runs on its thread.
     """
     @property
     def running(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from mqcore import options as table
 from mqcore.api import debugging, monitoring
+from mqcore.api.running import refuse_in_hook
 from mqcore.base.native import threading, time
 from mqcore.base.waits import Released, interrupting
 from mqcore.binding.timing import limit_of
@@ -155,6 +156,7 @@ class Context:
         if self._hub.guest:
             self._hub.behind(partial(self.close, linger))
             return self._report or CloseReport()
+        refuse_in_hook(lambda end: end._links.hub is self._hub)
         started = time.monotonic()
         if linger == 0:
             self._hurry()

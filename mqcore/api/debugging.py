@@ -161,9 +161,13 @@ def _at_exit() -> None:
             continue
         with hub.lock:
             cores = [links.core for links in hub.sockets.values()]
+        places: dict[str, list[Any]] = {}       # a program may leave thousands open
         for core in cores:
             if core is not None and not core.closed:
-                leaked(core, "was still open when the program ended")
+                places.setdefault(core._made, []).append(core)
+        for first, *more in places.values():
+            also = f", like {len(more):,} more that were made there" if more else ""
+            leaked(first, f"was still open when the program ended{also}")
 
 
 def _after_fork() -> None:

@@ -73,6 +73,7 @@ class Device(Running):
                              hint="use a socket for each")
         self._ends = tuple(dict.fromkeys(
             (front, back, *([] if capture is None else [capture]), *taps)))
+        self._its_sockets = self._ends
         for end in dict.fromkeys((front, back)):
             _make_raw(end)
         self._hook_cores = [hook._core() for hook in self.hooks]
@@ -118,6 +119,11 @@ class Device(Running):
                              hint='raise an exception in a hook with on_error="stop", or call '
                                   "stop() in another thread")
         return super().stop(linger)
+
+    def _at_exit(self) -> None:
+        if self._hook_cores:
+            self._core.stop()
+            self._leave_behind()
 
     def _stop(self, linger: Any) -> tuple[CloseReport, ...]:
         self._core.stop()

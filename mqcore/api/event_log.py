@@ -10,7 +10,6 @@ import atexit
 import logging
 import os
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -91,7 +90,8 @@ class EventLog:
         self._pid = os.getpid()
         whole = isinstance(source, Context)
         self._hub = source._hub if whole else source._links.hub
-        self._only = None if whole else weakref.ref(source)
+        # not a weak reference: the garbage collector clears those before the socket is closed
+        self._only = None if whole else source._links.number
         self._hub.observe(self._observed)
         self._thread = Thread(self._run, "mqcore-log")
         try:
@@ -120,8 +120,9 @@ class EventLog:
 
     def _observed(self, event: Event) -> None:
         """Any thread, perhaps with the hub's lock."""
-        if self._only is not None and event.socket is not self._only():
-            return
+        if event.socket is None or \
+                self._only is not None and event.socket._links.number != self._only:
+            return      # None: it is garbage, and its finalizer has not run yet
         if len(self._queue) >= BACKLOG and not self._is_last(event):
             self._lost += 1
         else:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mqcore.base.described import described
 from mqcore.errors import Error, NotSupported
 from mqcore.spi.installed import entry_points
 
@@ -35,13 +36,20 @@ def attach(context: Context, wanted: Any) -> Any:
     if said.lower() in OFF:
         return None
     if said.lower() not in ON and not said.startswith("/"):
-        _log.warning("%s=%s has no effect: it is neither 1 nor an absolute path", VARIABLE, said)
+        _warn(f"{VARIABLE}={said} has no effect: it is neither 1 nor an absolute path")
         return None
     try:
         return _maker()(context, True)
-    except (Error, OSError, RuntimeError) as error:
-        _log.warning("%s=%s has no effect: %s", VARIABLE, said, error)
+    except Exception as error:
+        text = str(error) if isinstance(error, (Error, OSError)) else described(error)
+        _warn(f"{VARIABLE}={said} has no effect: {text}")
         return None
+
+
+@functools.lru_cache(maxsize=64)
+def _warn(text: str) -> None:
+    """Once: a program may make any number of contexts."""
+    _log.warning("%s", text)
 
 
 def asked() -> bool:

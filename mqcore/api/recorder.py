@@ -72,6 +72,7 @@ class Recorder(Running):
         if not isinstance(front, SocketCore):
             raise UsageError(f"the front of a device must be a socket, not {type(front).__name__}")
         self.front: Any = front
+        self._its_sockets = front,
         self.writer = writer
         self._core = RecorderCore(front, writer,
                                   None if rights is None else _asking(front, writer, rights))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
@@ -15,18 +18,23 @@ from mqcore.base.waits import Event, Released, guest, start_behind
 from mqcore.binding import blocking
 from mqcore.binding.sleep import sleep
 from mqcore.binding.timing import left_of, limit_of, passed
+from mqcore.control import hub  # noqa: F401 - first, so that its end of the program is after ours
 from mqcore.control.stats import CloseReport
-from mqcore.errors import Forked, UsageError, WaitTimeout
+from mqcore.errors import Forked, StateError, UsageError, WaitTimeout
 
 LOOK = 0.01     # seconds between two checks of await_stopped()
+EXIT = 5.0      # seconds that the end of the program waits for a hook
+_log = logging.getLogger("mqcore.device")
 
 
 class Running:
     """A `with` block stops it at its end. A subclass has _loop(), which moves messages until
     _stop() or an error ends it, stats(), pause(), resume() and _stop(linger). It calls _begin() to
-    start the thread. `_kind`: what it is; `_which()`: which one, for monitors."""
+    start the thread. `_kind`: what it is; `_which()`: which one, for monitors. `_its_sockets`:
+    its sockets, where a function of the program runs on its thread."""
 
     _kind = "device"
+    _its_sockets: tuple[Any, ...] = ()
 
     def _begin(self, name: str) -> None:
         self._ended = Event()
@@ -56,6 +64,18 @@ class Running:
             self._error = error
         finally:
             self._ended.set()
+
+    def _at_exit(self) -> None:
+        """The program ends, and has not stopped it."""
+
+    def _leave_behind(self) -> None:
+        """Wait for a function of the program that this has called. If it does not return, the
+        program ends without closing the sockets, for that would wait, too."""
+        if not self._ended.wait(EXIT):
+            _log.warning("%r was left behind at the end of the program: one of its hooks has not "
+                         "returned for %g s", self, EXIT)
+            for end in self._its_sockets:
+                end._links.hub.left_behind = True
 
     def _loop(self) -> None:
         raise NotImplementedError
@@ -151,9 +171,27 @@ def socket_name(sock: Any) -> str:
 _running: Living[Running] = Living()      # those of this process
 
 
+def refuse_in_hook(closes: Callable[[Any], bool]) -> None:
+    """StateError on the thread of a device with a socket that is to be closed: close() waits for
+    the device, and so for the hook that has called it."""
+    for one in _running:
+        if one._thread.is_current() and any(map(closes, one._its_sockets)):
+            raise StateError("a hook cannot close a socket of its own device: close() waits for "
+                             "the hook", hint='raise an exception in a hook with '
+                             'on_error="stop", or call close() in another thread')
+
+
 def _after_fork() -> None:
     for running in _running:
         running._forked()
 
 
+def _at_exit() -> None:
+    """Before the sockets are closed (control/hub.py)."""
+    for running in _running:
+        if running.running:
+            running._at_exit()
+
+
 os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

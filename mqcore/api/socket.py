@@ -17,6 +17,7 @@ from mqcore.api.aio import AsyncFace, Incoming
 from mqcore.api.attributes import LINK_OPTIONS, add_options
 from mqcore.api.context import Context
 from mqcore.api.histograms import Histogram, histograms_of
+from mqcore.api.running import refuse_in_hook
 from mqcore.base.native import threading
 from mqcore.base.renamed import renamed
 from mqcore.base.waits import Released
@@ -422,6 +423,7 @@ class Socket(AsyncFace, SocketCore):
             limit_of(linger, name="linger")
         if links.hub.guest:
             return links.close_behind(self, linger)  # type: ignore[no-any-return]
+        refuse_in_hook(lambda end: end is self)
         lost = links.core is None  # it is garbage, and a finalizer of other garbage closes it
         if lost:
             links.hold(self)
@@ -443,7 +445,8 @@ class Socket(AsyncFace, SocketCore):
 
     def __del__(self) -> None:
         links = getattr(self, "_links", None)
-        if links is None or links.hub.forked or links.report is not None or self.closed:
+        if links is None or links.hub.forked or links.report is not None or self.closed \
+                or links.hub.left_behind:
             return
         links.hold(self)
         debugging.leaked(self, "was dropped without close()")

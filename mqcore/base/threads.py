@@ -43,7 +43,8 @@ class Thread:
         return self.ident is not None and not self._ended.is_set() and self._pid == os.getpid()
 
     def is_current(self) -> bool:
-        return self.ident == threading.get_ident()
+        """An ended thread's ident is given to new ones."""
+        return self.is_alive() and self.ident == threading.get_ident()
 
     def join(self) -> None:
         """Wait for its end. Returns at once if it does not run yet."""

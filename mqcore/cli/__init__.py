@@ -11,6 +11,7 @@ status:
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -108,7 +109,19 @@ def run(args: Sequence[str] | None = None) -> int:
         return FAILED
 
 
+def _streams() -> None:
+    """A name that the terminal's encoding does not have is no error. Where standard output was
+    closed, no file may get its number."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))       # noqa: SIM115 - to the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main() -> NoReturn:
+    _streams()
     signal.signal(signal.SIGTERM, _terminate)
     try:
         status = run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -127,8 +128,9 @@ def top(urls: tuple[str, ...], interval: float, sort: str, words: str, once: boo
             rows = look_twice(client, interval, peers=False)
             columns(HEADER, [cells(row) for row in chosen(rows, sort, words)])
             missing(client, rows)
-        elif not on_terminal(sys.stdout):
-            raise click.UsageError("standard output is not a terminal: use --once or --format json")
+        elif not on_terminal(sys.stdout) or os.environ.get("TERM") == "dumb":
+            raise click.UsageError("standard output is not a terminal to draw on: use --once or "
+                                   "--format json")
         else:
             from mqcore.cli.top_view import watch
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from rich import box
@@ -19,6 +22,7 @@ from mqcore.monitor.rates import Rates
 
 NUMBERS = {"pid", "#", "peers", "out/s", "in/s", "bytes/s", "queued", "out", "in", "rtt", "p99"}
 ORDER = [*SORTS]
+BLINK = 0.1         # seconds within which a key or a look is shown
 HELP = "up/down select  Enter open  s sort  r reverse  / filter  space pause  q quit"
 DETAIL_HELP = "Escape back  up/down scroll  space pause  q quit"
 PEER_HEADER = ("peer", "address", "pattern", "pid", "out/s", "in/s", "bytes/s", "queued", "rtt",
@@ -34,25 +38,29 @@ class View:
         self._detail_rates = Rates()
         self.sort, self.words = sort, words
         self.reverse = self.paused = self.typing = self.done = False
+        self.hurry = False      # a look is wanted now
         self.selected: tuple[Any, ...] | None = None
         self.opened: tuple[Any, ...] | None = None
         self._scroll = 0
         self._rows: list[Any] = []
         self._detail: Any = None
-        self._explained = ""
+        self._asked = False     # whether _detail is an answer
         self._at = 0.0
 
     def look(self) -> None:
-        """The next look, unless it is paused."""
+        """The next look, unless it is paused. Another thread may press keys meanwhile."""
         if self.paused:
             return
+        opened, rates = self.opened, self._detail_rates
+        self._client.failure = ""
         self._rows = self._rates.update(self._client.snapshots(peers=False))
         self._at = time.time()
-        if self.opened is not None:
-            shots = [shot for shot in self._client.snapshots(socket=self.opened[3])
-                     if shot.context.id == self.opened[2]]
-            found = self._detail_rates.update(shots)
-            self._detail = found[0] if found else None
+        if opened is not None:
+            shots = [shot for shot in self._client.snapshots(socket=opened[3])
+                     if shot.context.id == opened[2]]
+            found = rates.update(shots)
+            if opened == self.opened:
+                self._detail, self._asked = found[0] if found else None, True
 
     # -- keys --------------------------------------------------------------------------------------
 
@@ -103,11 +111,9 @@ class View:
         places = [place(row) for row in rows]
         at = places.index(self.selected) if self.selected in places else 0
         if key == "enter":
-            self.opened, self._scroll = places[at], 0
             self._detail_rates = Rates()
-            self._detail = None
-            if not self.paused:
-                self.look()
+            self._detail, self._asked = None, False
+            self.opened, self._scroll, self.hurry = places[at], 0, True
             return
         step = {"up": -1, "k": -1, "page up": -10, "page down": 10}.get(key, 1)
         self.selected = places[max(0, min(len(places) - 1, at + step))]
@@ -153,7 +159,8 @@ class View:
     def _draw_socket(self, height: int) -> Group:
         row = self._detail
         if row is None:
-            return Group(*self._status("this socket is closed", DETAIL_HELP))
+            said = "this socket is closed, or its program does not answer" if self._asked else "..."
+            return Group(*self._status(said, DETAIL_HELP))
         lines = [f"endpoints  {', '.join(map(printable, row.endpoints)) or '-'}",
                  f"sent {row.sent:,} ({number(row.out_rate)}/s)  received {row.received:,} "
                  f"({number(row.in_rate)}/s)  queued {row.queued_out:,} out, {row.queued_in:,} in",
@@ -185,16 +192,63 @@ def peer_cells(peer: Any) -> tuple[str, ...]:
             f"{peer.rtt * 1000:.1f} ms" if peer.rtt is not None else "-", reasons(peer.dropped))
 
 
+class Looking:
+    """Looks every `interval` seconds in a thread of its own, so that a program that does not answer
+    holds up no key. `with` ends it, and closes the client."""
+
+    def __init__(self, view: View, client: Any, interval: float) -> None:
+        self._view, self._client, self._interval = view, client, interval
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._ending = False
+        self._error: BaseException | None = None
+        self._looks = 0
+        self._thread = threading.Thread(target=self._run, name="mq-top", daemon=True)
+
+    def __enter__(self) -> Looking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending = True
+        self._wake.put(None)
+        self._client.close()
+        self._thread.join()
+
+    def looks(self) -> int:
+        """How many there were. Raises what has ended them."""
+        if self._error is not None:
+            raise self._error
+        return self._looks
+
+    def hurry(self) -> None:
+        self._wake.put(None)
+
+    def _run(self) -> None:
+        try:
+            while not self._ending:
+                due = time.monotonic() + self._interval
+                self._view.look()
+                self._looks += 1
+                with suppress(Empty):
+                    self._wake.get(timeout=max(0.001, due - time.monotonic()))
+        except BaseException as error:
+            self._error = error
+
+
 def watch(client: Any, interval: float, sort: str, words: str) -> None:
     """Draw until q, Ctrl-C or the end of the terminal."""
     view = View(client, sort, words)
     console = Console()
-    with keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
-        due = time.monotonic()
+    drawn = 0       # looks that are on the screen; -1: draw again
+    with keys() as pressed, Looking(view, client, interval) as looking, \
+            Live(console=console, screen=True, auto_refresh=False) as live:
         while not view.done:
-            if time.monotonic() >= due:
-                view.look()
-                due = time.monotonic() + interval
-            live.update(view.draw(), refresh=True)
-            for key in pressed.wait(max(0.0, due - time.monotonic())):
+            if looking.looks() != drawn:
+                drawn = looking.looks()
+                live.update(view.draw(), refresh=True)
+            for key in pressed.wait(BLINK):
                 view.press(key)
+                drawn = -1
+            if view.hurry:
+                view.hurry = False
+                looking.hurry()

@@ -6,6 +6,7 @@ program has bound: a page chooses a socket, never an address.
 
 from __future__ import annotations
 
+import codecs
 import time
 from collections import deque
 from typing import Any
@@ -21,6 +22,8 @@ from mqcore.console.looks import Look
 from mqcore.console.requests import Refused
 from mqcore.console.tables import clean
 from mqcore.errors import Error, Timeout
+from mqcore.monitor.collect import process_facts
+from mqcore.monitor.place import ANYWHERE, LOOPBACK, as_reached
 from mqcore.monitor.throttle import Throttle
 
 PATIENCE = 2.0          # seconds to connect, to send, and to wait for a reply
@@ -37,21 +40,21 @@ WATCH_RATE = 1000.0     # messages a second that a watch receives
 UNASKED = 10.0          # seconds after which a watch ends that no page asks for
 SHOWN = 2000            # characters of a part that a page gets
 LARGEST = 16 << 20      # bytes of a message that a watch receives
-ANYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "*": "127.0.0.1"}
 
 
 def shown(part: Any) -> dict[str, Any]:
-    """A part of a message for a page: text if it is printable, else hexadecimal digits."""
-    data = bytes(part)
+    """A part of a message for a page: text if it is printable, else hexadecimal digits. Only what
+    is shown is looked at: parts may be large, and come often."""
+    with memoryview(part) as view:
+        size, data = len(view), bytes(view[:4 * SHOWN])     # a character has at most four bytes
     try:
-        text, kind = data.decode(), "text"
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, size == len(data))[:SHOWN]
+        printable = all(char.isprintable() or char in "\n\t" for char in text)
     except UnicodeDecodeError:
-        text, kind = "", "hex"
-    if kind == "text" and not all(char.isprintable() or char in "\n\t" for char in text):
-        kind = "hex"
-    if kind == "hex":
-        text = data[:SHOWN // 2].hex()
-    return {"kind": kind, "text": text[:SHOWN], "bytes": len(data)}
+        printable = False
+    if printable:
+        return {"kind": "text", "text": text, "bytes": size}
+    return {"kind": "hex", "text": data[:SHOWN // 2].hex(), "bytes": size}
 
 
 def address(look: Look, context: str, socket: int) -> tuple[str, str]:
@@ -60,17 +63,33 @@ def address(look: Look, context: str, socket: int) -> tuple[str, str]:
     if found is None:
         raise Refused("this socket is closed, or its program does not answer")
     shot, facts = found
+    near = shot.process.host == process_facts().host
     urls = [one.url for one in facts.endpoints if one.kind == "bind" and one.state == "listening"]
     for url in urls:
-        scheme, _, rest = url.partition("://")
-        if scheme in ("tcp", "ipc", "shm", "ws"):
-            host, colon, port = rest.partition("/")[0].rpartition(":")
-            if scheme in ("tcp", "ws") and host in ANYWHERE:
-                url = f"{scheme}://{ANYWHERE[host]}{colon}{rest[len(host) + 1:]}"
-            return facts.pattern, url
-    raise Refused(f"the console cannot connect to this socket: it listens at "
+        if reached := from_here(url, look.urls.get(context, ""), near):
+            return facts.pattern, reached
+    raise Refused("the console cannot connect to this socket: it listens at "
                   f"{clean(', '.join(urls)) or 'no address'}",
-                  hint="it needs a tcp://, ipc://, shm:// or ws:// address")
+                  hint="it needs a tcp://, ipc://, shm:// or ws:// address" if near else
+                  f"that is on the machine {clean(shot.process.host)}, out of reach")
+
+
+def from_here(url: str, via: str, near: bool) -> str:
+    """The URL that connects to what a program listens at; "" if there is none. via: where its
+    monitor answers. near: it runs on this machine. On another one the same path, or an address of
+    the loopback, is another program's."""
+    scheme, _, rest = url.partition("://")
+    if scheme in ("ipc", "shm"):
+        return url if near or via.startswith(("ipc://", "shm://")) else ""
+    if scheme not in ("tcp", "ws"):
+        return ""
+    host = rest.partition("/")[0].rpartition(":")[0]
+    if host in ANYWHERE and near:
+        inside = "[::1]" if host == "[::]" else "127.0.0.1"
+        return f"{scheme}://{inside}:{rest[len(host) + 1:]}"
+    if host in ANYWHERE:
+        return "" if via.startswith(("ipc://", "shm://")) else as_reached(url, via)
+    return url if near or not LOOPBACK.match(host) else ""
 
 
 class Control:

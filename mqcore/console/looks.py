@@ -17,12 +17,12 @@ from mqcore.base.waits import Event
 from mqcore.console.tables import clean
 from mqcore.console.worker import Worker
 from mqcore.monitor.client import Client
-from mqcore.monitor.place import LOOPBACK, discover, events_url
+from mqcore.monitor.place import LOOPBACK
 from mqcore.monitor.protocol import Components, Snapshot, SocketFacts
 from mqcore.monitor.rates import Rates, SocketRow
 from mqcore.monitor.topology import Topology, topology
 
-__all__ = ["LOOPBACK", "Look", "Looks", "discover", "events_url"]
+__all__ = ["LOOPBACK", "Look", "Looks"]
 
 EVERY = 1.0         # seconds between two looks
 PATIENCE = 0.8      # seconds to wait for the programs
@@ -43,6 +43,7 @@ class Look:
     missing: int = 0        # programs that did not answer
     left_out: int = 0       # peers that the programs did not list
     failure: str = ""
+    urls: dict[str, str] = field(default_factory=dict)      # where contexts answer, by their ids
 
     def facts(self, context: str, socket: int) -> tuple[Snapshot, SocketFacts] | None:
         for shot in self.shots:
@@ -115,6 +116,7 @@ class Looks:
         return Look(clock=began, at=time.time(), shots=shots, rows=rates.update(shots),
                     missing=max(0, len(client.urls) - len(shots)), failure=clean(client.failure),
                     left_out=sum(shot.left_out for shot in shots),
+                    urls={shot.context.id: client.url_of(shot.context.id) for shot in shots},
                     took=time.monotonic() - began)
 
     def _look_at_sockets(self) -> None:

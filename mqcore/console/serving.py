@@ -61,7 +61,7 @@ class Console:
         self._control = Control() if control else None
         self._looks = Looks(chosen, options, self._ending)
         self._stores = Stores(journals, checkpoints, self._ending)
-        self._views = Views(self._looks, self._stores, self._control, chosen, options)
+        self._views = Views(self._looks, self._stores, self._control, options)
         self._context = Context(monitor=False)
         self._throttle = Throttle(RATE)
         self._server: Any = None

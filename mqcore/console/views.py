@@ -12,20 +12,19 @@ from mqcore.base.described import described
 from mqcore.base.native import threading
 from mqcore.console import requests
 from mqcore.console.control import Control
-from mqcore.console.looks import Look, Looks, discover, events_url, totals
+from mqcore.console.looks import Look, Looks, totals
 from mqcore.console.requests import Refused
 from mqcore.console.stores import Stores
 from mqcore.console.tables import clean, cut
 from mqcore.errors import Error
 from mqcore.monitor import Client
 from mqcore.monitor.drawing import caption, columns_of
-from mqcore.monitor.protocol import ComponentFacts, Process, Snapshot
+from mqcore.monitor.protocol import ComponentFacts, Process
 from mqcore.monitor.rates import PeerRow, SocketRow
 from mqcore.monitor.topology import Edge, Node, Topology
 
 MOST_EDGES = 60         # connections in the map
 MOST_NODES = 60         # sockets in the map
-ASKED = 16              # programs to ask for one explanation
 FIRST = 1.5             # seconds for which a request waits for the first look
 SOCKET_SORTS = ("rate", "program", "pattern", "endpoint", "peers", "out", "in", "bytes", "queued",
                 "drops")
@@ -41,11 +40,10 @@ class Views:
     """`counts`: requests answered, refused, malformed and failed."""
 
     def __init__(self, looks: Looks, stores: Stores, control: Control | None,
-                 urls: list[str], options: dict[str, Any]) -> None:
+                 options: dict[str, Any]) -> None:
         self._looks = looks
         self._stores = stores
         self._control = control
-        self._urls = urls
         self._options = options
         self._lock = threading.Lock()
         self.counts = dict.fromkeys(("answered", "refused", "malformed", "failed"), 0)
@@ -130,25 +128,20 @@ class Views:
                 "more_endpoints": max(0, len(facts.endpoints) - 50)}
 
     def _explain(self, asked: requests.Explain) -> dict[str, Any]:
-        found = self._looks.sockets.facts(asked.context, asked.socket)
-        if found is None:
+        look = self._looks.sockets
+        url = look.urls.get(asked.context, "")
+        if not url or look.facts(asked.context, asked.socket) is None:
             raise Refused("this socket is closed, or its program does not answer")
         why = "its program does not answer"
-        for url in self._places(found[0]):
-            try:
-                with Client(url, **self._options) as client:
-                    if any(one.context.id == asked.context for one in client.welcomes()):
-                        for text in client.explain(asked.socket):
-                            return {"text": clean_lines(text)}
-                        why = client.failure or "this socket is closed"
-            except Error as error:
-                why = error.text
+        try:
+            with Client(url, **self._options) as client:
+                if any(one.context.id == asked.context for one in client.welcomes()):
+                    for text in client.explain(asked.socket):
+                        return {"text": clean_lines(text)}
+                    why = client.failure or "this socket is closed"
+        except Error as error:
+            why = error.text
         raise Refused(clean(why))
-
-    def _places(self, shot: Snapshot) -> list[str]:
-        """Where this context answers, or may."""
-        urls = self._urls or discover()
-        return [url for url in urls if events_url(url) == shot.events] or urls[:ASKED]
 
     def _events(self, asked: requests.Events) -> dict[str, Any]:
         self._looks.workers["events"].want()

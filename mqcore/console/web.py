@@ -8,6 +8,7 @@ are answered, so no page of another name gets to read them (DNS rebinding).
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket as system
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from mqcore.base.accepting import Accepting
+from mqcore.base.rarely import Rarely
 from mqcore.base.threads import Thread
 
 FOLDER = Path(__file__).parent / "page"
@@ -30,6 +33,8 @@ IDLE = 5                # seconds until a connection is closed that does not sen
                         # or does not read the answer
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+_log = logging.getLogger("mqcore.console.http")
+_log.addFilter(Rarely())
 
 
 def policy(live: list[str]) -> str:
@@ -93,6 +98,10 @@ class Connection(H11Protocol):
 
     _slow: Any = None       # the request that was being answered at the latest look
 
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.logger = _log      # it writes a line for each request that it refuses
+
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._wait()
@@ -119,12 +128,34 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
 
+class Serving(uvicorn.Server):
+    """uvicorn, which counts connections over TLS before their handshake, too."""
+
+    _accepting: Any = None
+
+    async def startup(self, sockets: list[system.socket] | None = None) -> None:
+        config = self.config
+        if config.ssl is None or not sockets:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        self._accepting = Accepting(
+            sockets[0], config.ssl,
+            lambda: Connection(config, self.server_state, self.lifespan.state),
+            self.server_state.connections, most=2 * CONNECTIONS, seconds=IDLE)
+
+    async def shutdown(self, sockets: list[system.socket] | None = None) -> None:
+        if self._accepting is not None:
+            self._accepting.close()
+        await super().shutdown(sockets)
+
+
 class Server:
     """uvicorn in a thread of its own, on a socket that is bound already."""
 
     def __init__(self, sock: system.socket, site: Site, **tls: Any) -> None:
         self._sock = sock
-        self._server = uvicorn.Server(uvicorn.Config(
+        self._server = Serving(uvicorn.Config(
             site, loop="asyncio", http=Connection, ws="none", lifespan="off", interface="asgi3",
             log_config=None, access_log=False, server_header=False, proxy_headers=False,
             limit_concurrency=CONNECTIONS, h11_max_incomplete_event_size=HEADER,

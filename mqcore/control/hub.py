@@ -62,6 +62,7 @@ class Hub:
         self.forked = False
         self.internal = False                   # not the program's own, but of a monitor
         self.linger_at_exit: Any = None
+        self.left_behind = False                # a device of it does not end: close() would wait
         self._next = 1
         self._threads: tuple[PlaneCore, ControlLoop] | None = None
         self._pins = False
@@ -369,7 +370,8 @@ def _at_exit() -> None:
     """At the end of a program: send what is queued, within linger, and report what could not be
     sent."""
     for hub in HUBS:
-        if hub.forked or hub.closed or hub._pid != os.getpid() or hub.world is not None:
+        if hub.forked or hub.closed or hub._pid != os.getpid() or hub.world is not None \
+                or hub.left_behind:
             continue
         with hub.lock:
             open_ones = [links for links in hub.sockets.values() if links.opened]

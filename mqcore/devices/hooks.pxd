@@ -4,11 +4,15 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp.atomic cimport atomic
 
+from mqcore.base.lock cimport Lock
 from mqcore.base.message cimport MsgVec
 from mqcore.base.slab cimport Pool
 from mqcore.binding.core cimport SocketCore
 from mqcore.sock.sock cimport Sock
 from mqcore.spi.hook cimport Hook
+
+cdef enum:
+    REASON = 512              # bytes of why a compiled hook failed
 
 cdef struct Stage:            # a hook at its place in a device
     Hook hook
@@ -25,6 +29,9 @@ cdef struct Stage:            # a hook at its place in a device
     # copies of a tap
     atomic[int64_t] tapped
     atomic[int64_t] missed
+    # why a compiled hook failed last: a C string, protected by the lock
+    Lock lock
+    char[REASON] reason
 
 cdef struct Stages:
     Stage** at

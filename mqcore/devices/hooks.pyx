@@ -4,8 +4,9 @@ later stages do not see it.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
-from libc.string cimport memset
+from libc.string cimport memcpy, memset, strncpy
 
+from mqcore.base.lock cimport lock_release, lock_take
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_ROUTING_ID, Msg, msg_close, msg_copy, msg_size,
     vec_clear, vec_fini, vec_grow, vec_push,
@@ -77,6 +78,19 @@ cdef void _close_parts(Passing* p) noexcept nogil:
         msg_close(&p.parts[i])
 
 
+cdef void _ask_why(Stage* stage) noexcept nogil:
+    """Keep the text of a compiled hook, which is valid until the next call: stats() comes later."""
+    cdef const char* text
+    if stage.hook.ops.error == NULL:
+        return
+    text = stage.hook.ops.error(stage.hook.self)
+    lock_take(&stage.lock)
+    stage.reason[0] = 0
+    if text != NULL:
+        strncpy(stage.reason, text, REASON - 1)
+    lock_release(&stage.lock)
+
+
 cdef int _settle(Stage* stage, Passing* p, int verdict, MsgVec* to) noexcept nogil:
     """Count what `call` decided, and do it. HOOK_FAIL: it failed, or there was no memory."""
     if verdict == HOOK_PASS and _put_whole(to, p):
@@ -91,6 +105,8 @@ cdef int _settle(Stage* stage, Passing* p, int verdict, MsgVec* to) noexcept nog
         _close_parts(p)
         return verdict
     stage.failed.fetch_add(1)
+    if verdict != HOOK_PASS and verdict != HOOK_CHANGE:
+        _ask_why(stage)
     if not stage.spares or stage.fatal or not _put_whole(to, p):
         _close_parts(p)
     return HOOK_FAIL
@@ -313,8 +329,8 @@ cdef class CompiledHook(HookCore):
         self.owner = (owner, capsule)
 
     cdef object why(self):
-        cdef const char* text
-        if self.stage.hook.ops.error == NULL:
-            return None
-        text = self.stage.hook.ops.error(self.stage.hook.self)
-        return None if text == NULL else text.decode("utf-8", "replace")
+        cdef char[REASON] copy
+        lock_take(&self.stage.lock)
+        memcpy(copy, self.stage.reason, REASON)
+        lock_release(&self.stage.lock)
+        return copy.decode("utf-8", "replace") or None

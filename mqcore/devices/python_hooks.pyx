@@ -16,6 +16,8 @@ from mqcore.spi.hook cimport (
 )
 from mqcore.spi.interpreter cimport PyGILState_Ensure, PyGILState_Release, PyGILState_STATE
 
+from types import CoroutineType
+
 from mqcore.errors import UsageError
 
 cdef enum:                    # CallableHook.kind
@@ -107,6 +109,12 @@ cdef class CallableHook(HookCore):
             self.stage.tapped.fetch_add(1)
             return HOOK_PASS
         if self.kind == KIND_FILTER:
+            if result is True or result is False:
+                return HOOK_PASS if result is True else HOOK_DROP
+            if isinstance(result, CoroutineType):     # which is true, whatever it would say
+                result.close()
+                raise UsageError("a filter returned a coroutine, which nothing awaits",
+                                 hint="a device's thread has no event loop: use a plain function")
             return HOOK_PASS if result else HOOK_DROP
         if result is message:
             return HOOK_PASS

@@ -8,6 +8,7 @@ a client that does not read.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
@@ -24,7 +25,9 @@ except ImportError as _error:
                       name=_error.name) from None
 
 from mqcore.base import waits
+from mqcore.base.accepting import Accepting
 from mqcore.base.components import COMPONENTS, State, numbers
+from mqcore.base.rarely import Rarely
 from mqcore.base.threads import Thread
 from mqcore.errors import AddressError, BindError, Error, OptionError, UsageError
 from mqcore.http import config
@@ -38,6 +41,8 @@ PIPELINED = 16              # requests of one connection that wait for their tur
 UNREAD = 256 << 10          # bytes of pongs that a client leaves unread
 DISCARD = 2.0               # seconds that a refused body is read for
 START = 60.0
+_log = logging.getLogger("mqcore.http.server")
+_log.addFilter(Rarely())
 
 
 def reply(problem: Problem) -> bytes:
@@ -52,6 +57,10 @@ class Guarded(HttpToolsProtocol):
 
     limits: Limits
     stats: Stats
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.logger = _log      # it writes a line for each request that is no HTTP
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -173,6 +182,10 @@ class GuardedTalk(WSProtocol):
         super().handle_ping(event)
 
 
+def add(stats: Stats, counter: str) -> None:
+    setattr(stats, counter, getattr(stats, counter) + 1)
+
+
 class Serving(uvicorn.Server):
     """uvicorn, which ends the gateway's streams before it waits for requests in progress."""
 
@@ -180,14 +193,30 @@ class Serving(uvicorn.Server):
         super().__init__(config)
         self.gateway = gateway
         self.ready = waits.Event()
+        self._accepting: Accepting | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.gateway.start()
-        await super().startup(sockets)
+        if self.config.ssl is None or not sockets:
+            await super().startup(sockets)
+        else:
+            await super().startup([])
+            self._accept(sockets[0], self.config.ssl)
         self.ready.set()
+
+    def _accept(self, listening: socket.socket, context: ssl.SSLContext) -> None:
+        """Over TLS, count connections before their handshake, too."""
+        limits, stats = self.gateway.limits, self.gateway.stats
+        make: Any = self.config.http_protocol_class
+        self._accepting = Accepting(
+            listening, context, lambda: make(self.config, self.server_state, self.lifespan.state),
+            self.server_state.connections, most=limits.clients, seconds=limits.header_time,
+            refused=lambda: add(stats, "turned_away"), late=lambda: add(stats, "late"))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.gateway.drain()
+        if self._accepting is not None:
+            self._accepting.close()
         try:
             await super().shutdown(sockets)
         finally:

@@ -315,7 +315,8 @@ class Agent:
         if self._pid != os.getpid():
             return
         self._events_seen += 1
-        if self._event_throttle.take():
+        # None: it is garbage, and its finalizer has not run yet
+        if event.socket is None or self._event_throttle.take():
             self._events_lost += 1
             self.counts["events_lost"] += 1
             return

@@ -16,6 +16,7 @@ from mqcore.monitor.protocol import EventFacts, Snapshot
 
 PATIENCE = 1.0      # seconds that look() waits for all contexts
 REACH = 0.5         # part of it that new connections may take
+LISTENS = ("connected", "handshaking")     # states of an endpoint whose other end is there
 
 
 class Client:
@@ -38,8 +39,9 @@ class Client:
         self.events_lost = 0
         self._numbers: dict[str, int] = {}      # of the latest event, by context
         self._endpoints: dict[str, Any] = {}
+        self._answered: dict[str, str] = {}     # where, by context
         self._events: Sub | None = None
-        self._event_urls: set[str] = set()
+        self._publishers: dict[str, tuple[Any, str]] = {}   # (endpoint, context), by URL
         self._socket = Surveyor(context=self._context, linger=0, recv_hwm=4,
                                 max_message_size=protocol.LARGEST_ANSWER, **options)
 
@@ -56,7 +58,14 @@ class Client:
     @property
     def urls(self) -> list[str]:
         """The addresses that the next survey asks."""
-        return sorted(place.discover(self._folder) if self._fixed is None else self._fixed)
+        if self._fixed is not None:
+            return sorted(self._fixed)
+        listening = {url for url, one in list(self._endpoints.items()) if one.state in LISTENS}
+        return sorted(place.find(self._folder, listening))
+
+    def url_of(self, context: str) -> str:
+        """The address at which the context with this id has answered; "" if it has not."""
+        return self._answered.get(context, "")
 
     def _connect(self, patience: float) -> int:
         """Follow the folder; the number of contexts that can answer now. New connections may take
@@ -78,31 +87,52 @@ class Client:
         return connected
 
     def _ask(self, request: Any, timeout: float) -> Iterator[Any]:
-        """The answers, until all have answered or the time is over."""
+        """The answers, until all have answered or the time is over. A context that answers at two
+        addresses is one."""
         left = self._connect(timeout * REACH)
-        if not left:
-            return
         answered = set()
-        for message in self._socket.survey_msg(protocol.encode(request), deadline=timeout):
+        known: dict[str, str] = {}
+        survey = self._socket.survey_msg(protocol.encode(request), deadline=timeout)
+        for message in survey if left else ():
             if message.peer in answered:        # a second answer is not another context's
                 self.malformed += 1
                 continue
             answered.add(message.peer)
-            try:
-                answer = protocol.decode_answer(bytes(message))
-                protocol.check_version(answer.v)
-            except protocol.Malformed:
-                self.malformed += 1
-            except UsageError as error:     # of a later version, which hides no other context
-                self.failure = error.text
-            else:
-                if isinstance(answer, protocol.Failure):
-                    self.failure = answer.text
+            answer = self._read(bytes(message))
+            if isinstance(answer, (Snapshot, protocol.Welcome)):
+                if answer.context.id in known:
+                    answer = None
                 else:
-                    yield answer
+                    known[answer.context.id] = message.peer.endpoint
+            if answer is not None:
+                yield answer
             left -= 1
             if not left:
-                return
+                break
+        self._remember(known)
+
+    def _remember(self, answered: dict[str, str]) -> None:
+        """Where contexts have answered, for as long as they may be asked again."""
+        here = {one.url: one.url for each in self._endpoints.values() for one in each.members}
+        here |= {one.url: url for url, one in self._endpoints.items()}
+        places = set(here.values())
+        self._answered = {context: url for context, url in self._answered.items() if url in places}
+        self._answered |= {context: here[url] for context, url in answered.items() if url in here}
+
+    def _read(self, data: bytes) -> Any:
+        """An answer; None for one that says nothing. No answer hides those of other contexts."""
+        try:
+            answer = protocol.decode_answer(data)
+            protocol.check_version(answer.v)
+        except protocol.Malformed:
+            self.malformed += 1
+        except UsageError as error:     # of a later version
+            self.failure = error.text
+        else:
+            if not isinstance(answer, protocol.Failure):
+                return answer
+            self.failure = answer.text
+        return None
 
     def snapshots(self, *, peers: bool = True, most: int = protocol.MOST_PEERS, socket: int = 0,
                   timeout: float = PATIENCE) -> list[Snapshot]:
@@ -149,10 +179,7 @@ class Client:
         if self._events is None:
             self._events = Sub(topics=protocol.EVENTS, context=self._context, linger=0,
                                max_message_size=protocol.LARGEST_REQUEST * 4, **self._options)
-        for welcome in self.welcomes():
-            if welcome.events not in self._event_urls:
-                self._event_urls.add(welcome.events)
-                self._events.connect(welcome.events)
+        self._follow(self._events, self.welcomes())
         while True:
             try:
                 parts = self._events.recv_parts(timeout=timeout)
@@ -167,6 +194,22 @@ class Client:
             self._numbers[event.context] = max(last, event.number)
             self.events_lost += max(0, event.number - last - 1)
             yield event
+
+    def _follow(self, subscriber: Sub, welcomes: list[protocol.Welcome]) -> None:
+        """Subscribe to these contexts, and forget those that have ended."""
+        here = {place.as_reached(one.events, self.url_of(one.context.id)): one.context.id
+                for one in welcomes}
+        for url in self._publishers.keys() - here.keys():
+            if self._publishers[url][0].state != "connected":       # else it may only be slow
+                self._publishers.pop(url)[0].close()
+        for url in here.keys() - self._publishers.keys():
+            try:
+                self._publishers[url] = subscriber.connect(url), here[url]
+            except Error as error:      # an address that no context has given itself
+                self.malformed += 1
+                self.failure = error.text
+        known = {context for _, context in self._publishers.values()}
+        self._numbers = {one: last for one, last in self._numbers.items() if one in known}
 
 
 def look(urls: str | Iterable[str] | None = None, *, peers: bool = True,

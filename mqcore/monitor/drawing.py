@@ -112,9 +112,10 @@ def as_dot(graph: Topology) -> str:
 def ranks(groups: Iterable[str], pairs: set[tuple[str, str]]) -> dict[str, int]:
     """The column of each process: right of those that send to it. Circles end at a bound."""
     found = dict.fromkeys(groups, 0)
+    in_order = sorted(pairs)
     for _ in range(len(found)):
         moved = False
-        for first, second in sorted(pairs):
+        for first, second in in_order:
             if found[second] <= found[first] < len(found) - 1:
                 found[second] = found[first] + 1
                 moved = True

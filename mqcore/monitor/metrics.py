@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from mqcore.api.context import Context
 from mqcore.api.histograms import Histogram
 from mqcore.base.native import threading
-from mqcore.errors import UsageError
+from mqcore.errors import ContextClosed, SocketClosed, UsageError
 from mqcore.monitor import collect
 from mqcore.monitor.client import Client
 from mqcore.monitor.component_metrics import ROWS
@@ -159,7 +159,7 @@ class Source:
             self._client = source
         elif isinstance(contexts, (list, tuple)) and contexts \
                 and all(isinstance(context, Context) for context in contexts):
-            self._contexts = [(secrets.token_hex(8), context) for context in contexts]
+            self._contexts = [(secrets.token_hex(8), one) for one in dict.fromkeys(contexts)]
         else:
             raise UsageError("metrics come from a Context, a list of Contexts, a monitor.Client or "
                              f"None, not {type(source).__name__}")
@@ -175,14 +175,18 @@ class Source:
             return self._seen
 
     def _look(self) -> Seen:
-        if self._client is not None:
-            shots = self._client.snapshots(peers=False, timeout=PATIENCE)
-            listed = self._client.components(timeout=PATIENCE)
-        else:
-            shots = [collect.snapshot(context._hub, identity, "", "", peers=False, most=0)
-                     for identity, context in self._contexts if not context.closed]
-            listed = [components()]
+        try:
+            shots, listed = self._read()
+        except (SocketClosed, ContextClosed):       # the client, perhaps at this moment
+            shots, listed = [], []
         return Seen(shots, listed, self._ended(listed))
+
+    def _read(self) -> tuple[list[Snapshot], list[Components]]:
+        if self._client is not None:
+            return (self._client.snapshots(peers=False, timeout=PATIENCE),
+                    self._client.components(timeout=PATIENCE))
+        return [collect.snapshot(context._hub, identity, "", "", peers=False, most=0)
+                for identity, context in self._contexts if not context.closed], [components()]
 
     def _ended(self, listed: list[Components]) -> Totals:
         now = self._clock()

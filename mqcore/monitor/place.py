@@ -13,8 +13,8 @@ import os
 import re
 import stat
 import sys
-import tempfile
 import time
+from collections.abc import Container
 from itertools import islice
 from pathlib import Path
 
@@ -26,19 +26,34 @@ VARIABLE = "MQCORE_MONITOR"
 SUFFIX = ".sock"
 EVENTS = "-events"      # at the end of the file that events are published at
 MOST = 4096             # contexts that one look into the folder finds
+LONGEST = 107           # bytes of the path of a Unix socket
+OF_ID = 6               # digits of a context's id in it
 LOOPBACK = re.compile(r"(127(\.\d{1,3}){3}|\[::1\]|localhost)(:.*)?\Z", re.IGNORECASE)
+ANYWHERE = ("*", "0.0.0.0", "[::]")     # hosts that stand for all addresses of a machine
 
 
 def folder() -> Path:
     """The folder of this user's monitors: MQCORE_MONITOR if that is a path, else `mqcore` in
-    XDG_RUNTIME_DIR, else `mqcore-UID` in the folder for temporary files."""
+    XDG_RUNTIME_DIR, else `mqcore-UID` in TMPDIR, or in /tmp if TMPDIR has a very long path."""
     said = os.environ.get(VARIABLE, "")
     if said.startswith("/"):
         return Path(said)
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/") and os.access(runtime, os.W_OK | os.X_OK):
         return Path(runtime, "mqcore")
-    return Path(tempfile.gettempdir(), f"mqcore-{os.getuid()}")
+    # not tempfile.gettempdir(), which goes elsewhere while a disk is full, where no client looks
+    name = f"mqcore-{os.getuid()}"
+    for temporary in map(os.environ.get, ("TMPDIR", "TEMP", "TMP")):
+        if temporary and os.access(temporary, os.W_OK | os.X_OK):
+            path = Path(temporary, name).absolute()
+            if room_in(path) >= 0:
+                return path
+    return Path("/tmp", name)
+
+
+def room_in(path: Path) -> int:
+    """The bytes that a program's name may have in the addresses of this folder."""
+    return LONGEST - len(os.fsencode(path)) - len(f"/-{1 << 22}-{'0' * OF_ID}{EVENTS}{SUFFIX}")
 
 
 def private_folder() -> Path:
@@ -61,15 +76,21 @@ def check_private(path: Path) -> None:
 def program() -> str:
     """The name of this process's program, for lists."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    first = next(iter(getattr(sys, "argv", None) or ()), "")
     name = main.name.removesuffix(".__main__") if main is not None \
-        else os.path.basename(sys.argv[0] if getattr(sys, "argv", None) else "") or "python"
+        else os.path.basename(first) if isinstance(first, str) else ""
     return re.sub(r"[^\w.+-]", "_", name.removesuffix(".py"))[:40] or "python"
 
 
 def new_url(identity: str) -> str:
-    """A new address in this user's folder. An address has room for 107 bytes."""
-    name = re.sub(r"[^!-~]", "_", program())
-    return url_of(private_folder() / f"{name}-{os.getpid()}-{identity[:6]}{SUFFIX}")
+    """A new address in this user's folder. In a long path, the name of the program is cut."""
+    where = private_folder()
+    room = room_in(where)
+    if room < 0:
+        raise UsageError(f"the path {where} is too long for a folder of monitors, by {-room} bytes",
+                         hint=f"name another one with {VARIABLE}=/its/path")
+    name = re.sub(r"[^!-~]", "_", program())[:room]
+    return url_of(where / f"{name}-{os.getpid()}-{identity[:OF_ID]}{SUFFIX}")
 
 
 def url_of(path: Path) -> str:
@@ -87,8 +108,24 @@ def events_url(url: str) -> str:
     return f"{scheme}://{address.rpartition(':')[0]}:0"
 
 
+def as_reached(url: str, via: str) -> str:
+    """A URL that a program publishes, for a client that has reached it at `via`: instead of all
+    addresses of its machine, the one there."""
+    scheme, _, rest = url.partition("://")
+    host, _, port = rest.rpartition(":")
+    if host not in ANYWHERE or not via:
+        return url
+    return f"{scheme}://{parse(via).address.rpartition(':')[0]}:{port}"
+
+
 def discover(where: Path | None = None) -> list[str]:
     """The URLs of all contexts that publish in this user's folder, or in `where`."""
+    return find(where)
+
+
+def find(where: Path | None = None, sure: Container[str] = ()) -> list[str]:
+    """discover(). At the URLs in `sure` a process listens: they are not tried, since each try is a
+    connection that it accepts."""
     path = folder() if where is None else where
     try:
         if where is None:
@@ -99,7 +136,7 @@ def discover(where: Path | None = None) -> list[str]:
             names = sorted(islice(found, MOST))
     except FileNotFoundError:
         return []
-    return [url_of(path / name) for name in names if _listens(path / name)]
+    return [url for name in names if (url := url_of(path / name)) in sure or _listens(path / name)]
 
 
 def _listens(path: Path) -> bool:

@@ -324,8 +324,13 @@ def decode_request(data: bytes) -> Asked:
 
 
 def decode_answer(data: bytes) -> Any:
-    """An answer, such as a Snapshot or a Failure. Malformed for anything else."""
-    return _decoded(_answer, data)
+    """An answer, such as a Snapshot or a Failure. Malformed for anything else, and for a snapshot
+    that has two sockets of one number: they would be one series of metrics with two values."""
+    answer = _decoded(_answer, data)
+    if isinstance(answer, Snapshot) \
+            and len({facts.number for facts in answer.sockets}) < len(answer.sockets):
+        raise Malformed("a snapshot lists a socket twice", hint="")
+    return answer
 
 
 def decode_event(data: bytes) -> EventFacts:

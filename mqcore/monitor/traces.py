@@ -53,7 +53,7 @@ def walk(roots: Iterable[Node]) -> Iterator[tuple[int, Node]]:
 def as_rows(roots: list[Node]) -> list[tuple[str, str, str, str]]:
     """Start and duration in milliseconds, process, and name of each span, for people."""
     begin = min((node.facts.start for node in roots), default=0.0)
-    return [(f"+{(node.facts.start - begin) * 1e3:.3f}", f"{node.facts.duration * 1e3:.3f}",
+    return [(f"{(node.facts.start - begin) * 1e3:+.3f}", f"{node.facts.duration * 1e3:.3f}",
              f"{node.process.program} {node.process.pid}",
              "  " * min(depth, DEEPEST) + f"{node.facts.name} ({node.facts.kind})"
              + (f" failed: {node.facts.error}" if node.facts.error else ""))

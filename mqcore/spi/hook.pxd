@@ -48,7 +48,8 @@ cdef struct HookOps:
     # One message. A Verdict; any other number counts as HOOK_FAIL. It may block, and the device
     # then moves nothing.
     int (*call)(void* self, Passing* message) noexcept nogil
-    # Why the last call failed, in UTF-8, valid until the next call. May be NULL.
+    # Why the call that has just returned HOOK_FAIL did so, in UTF-8, valid until the next call: the
+    # device copies up to 511 bytes at once. May be NULL.
     const char* (*error)(void* self) noexcept nogil
 
 cdef struct Hook:

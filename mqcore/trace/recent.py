@@ -38,7 +38,8 @@ class Ring:
 
     def forget(self) -> None:
         """Also in a forked child, where another thread may have held the lock."""
-        self.lock = threading.Lock()
+        # reentrant: for a signal handler, or a finalizer, that has spans of its own
+        self.lock = threading.RLock()
         self.users: set[str] = set()        # monitors that run, by their ids
         self.kept: deque[SpanRecord] = deque(maxlen=CAPACITY)
         self.counts = dict.fromkeys(("recorded", "overwritten", "malformed", "left_out"), 0)

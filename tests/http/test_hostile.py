@@ -3,10 +3,12 @@
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from urllib.parse import urlsplit
 
 import pytest
+from certificates import Pair
 from gateways import problem
 from memory import growth
 from waiting import until
@@ -232,3 +234,49 @@ def test_shutdown_waits_for_requests_in_progress(opened, url):
         asking.join(LIMIT)
         stopping.join(LIMIT)
     assert answers == [200]
+
+
+@pytest.fixture
+def secure(opened, url, tmp_path):
+    """secure(**limits): a server over TLS."""
+    ca = Pair("authority", ca=True)
+    pair = Pair("localhost", issuer=ca, names=["127.0.0.1"], role="server")
+    (tmp_path / "cert").write_bytes(pair.pem())
+    (tmp_path / "key").write_bytes(pair.key_pem())
+
+    def function(**limits):
+        trusted = ssl.create_default_context(cadata=ca.pem().decode())
+        return opened({"/jobs": f"push+bind:{url}"}, bind="https://127.0.0.1:0", verify=trusted,
+                      cert=str(tmp_path / "cert"), key=str(tmp_path / "key"),
+                      limits=http.Limits(**limits))
+    return function
+
+
+def test_clients_without_a_handshake_are_counted(secure):
+    server, client = secure(clients=5)
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(raw(server))
+        connections = server._serving.server_state.connections
+        until(lambda: len(connections) == 5)
+        with raw(server) as late:
+            assert rest(late) == b""
+        assert server.stats().turned_away == 1
+    until(lambda: not connections)
+    assert client.get("/-/health").status_code == 200
+
+
+def test_a_handshake_that_does_not_come(secure):
+    server, client = secure(header_time=0.05)
+    with raw(server) as connection:
+        assert rest(connection) == b""
+    until(lambda: server.stats().late == 1)
+
+
+def test_requests_that_are_no_http_do_not_fill_the_log(log, caplog):
+    server, _ = log()
+    for _ in range(20):
+        with raw(server) as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+            assert b" 400 " in rest(connection)
+    assert len([one for one in caplog.records if "Invalid HTTP" in one.getMessage()]) <= 1

@@ -41,6 +41,24 @@ OPS.end = NULL
 OPS.call = _upper
 OPS.error = _error
 
+cdef char[2] TEXT             # which each call overwrites
+
+
+cdef int _picky(void* self, Passing* p) noexcept nogil:
+    """Fails on what begins with an exclamation mark."""
+    TEXT[0] = msg_data(&p.parts[p.n - 1])[0]
+    return HOOK_FAIL if TEXT[0] == c'!' else HOOK_PASS
+
+
+cdef const char* _text(void* self) noexcept nogil:
+    return TEXT
+
+
+cdef HookOps PICKY
+PICKY.abi = HOOK_ABI
+PICKY.call = _picky
+PICKY.error = _text
+
 cdef HookOps OLD
 OLD.abi = HOOK_ABI + 1
 OLD.call = _upper
@@ -48,10 +66,14 @@ OLD.call = _upper
 cdef Hook UPPER
 UPPER.ops = &OPS
 
+cdef Hook PICKS
+PICKS.ops = &PICKY
+
 cdef Hook FOREIGN
 FOREIGN.ops = &OLD
 
 upper = PyCapsule_New(&UPPER, "mqcore.hook", NULL)
+picky = PyCapsule_New(&PICKS, "mqcore.hook", NULL)
 foreign = PyCapsule_New(&FOREIGN, "mqcore.hook", NULL)
 
 

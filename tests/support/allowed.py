@@ -72,6 +72,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/journal/store/packing.pyx", "_packing"): "how many blocks are compressed now",
     ("mqcore/journal/store/packing.pyx", "_collected"): "whether the collector was on before them",
     ("mqcore/base/sodium.pyx", "_looking"): "a lock: two threads look for it at once",
+    ("tests/native/hook_samples.pyx", "TEXT"): "a hook's text, which its next call overwrites",
     ("mqcore/base/waits.pyx", "MAIN"): "the main thread, another one in a forked child",
     ("mqcore/base/waits.pyx", "COLLECTOR"): "the collector calls us for the whole process",
     ("mqcore/base/waits.pyx", "AWAKE"): "whether the program ends: asked where a call fails",

@@ -47,6 +47,7 @@ export class Socket_ {
     this.peers.search.value = "";
     this.facts.replaceChildren();
     this.endpoints.replaceChildren();
+    this.lines = null;
     this.control.replaceChildren();
     this.offered = false;
     this.stop();

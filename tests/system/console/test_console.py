@@ -392,6 +392,9 @@ def test_a_checkpoint_of_spark(tmp_path):
     assert found["sources"] == ['{"orders":{"0":17}}'] and found["age"] > 4
     (tmp_path / "offsets" / "10").write_bytes(b"v1\n[[[\xff")
     assert "cannot read" in query(tmp_path)["error"]
+    for text in (b'{"batchTimestampMs":1' + b"0" * 400 + b"}", b"[" * 100_000):
+        (tmp_path / "offsets" / "10").write_bytes(b"v1\n" + text)
+        assert "cannot read" in query(tmp_path)["error"]
 
 
 # -- the command, and what both ends share ---------------------------------------------------------

@@ -227,6 +227,18 @@ def test_without_control_nothing_is_offered(browser, shop):
     click(browser, "#pause")
 
 
+def test_a_socket_that_is_opened_again_has_its_endpoints(browser, shop):
+    with Console() as console:
+        browser.open(console.url)
+        for _ in range(2):
+            shows(browser, "#view tbody", ["rep 3"])
+            open_socket(browser, "rep 3")
+            shows(browser, "#view dl", ["high-water marks"])
+            assert "bind ipc://" in browser.run("document.querySelector('#view ul').textContent")
+            press(browser, "Escape", 27)
+    click(browser, "#pause")
+
+
 def test_texts_of_an_adversary_stay_texts(browser, folder):
     nasty = "<img src=x onerror=alert(1)>\u202e</td><script>alert(2)</script>"
     size(browser, 1120, 560)

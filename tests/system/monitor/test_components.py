@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import os
 from contextlib import ExitStack
 from pathlib import Path
@@ -257,3 +258,29 @@ def test_the_command_shows_a_program_that_has_no_socket(tmp_path):
         status, table, said = run(*command("components"))
         assert status == 0, said
         assert b"mover" in table and b"acknowledged 1" in table
+
+
+class Odd:
+    """A component of a plug-in, whose counters are what it likes."""
+
+    def __init__(self, *states):
+        self.states = states
+
+    def _mq_components(self):
+        return self.states
+
+
+def test_a_faulty_component_hides_no_other(context):
+    odd = [Odd(State("odd", "numbers", counts={
+        "nan": math.nan, "inf": math.inf, "huge": 1 << 70, "low": -(1 << 70), "true": True,
+        "small": 0.5, 7: 1})), Odd("no state"), Odd(None), Odd(State("odd", None, "\udcff")),
+        Odd(State("odd", "text", counts={"x": "y"})), Odd(State("odd", "none", counts=None))]
+    for one in odd:
+        COMPONENTS.add(one)
+    found = seen("odd")
+    assert found["numbers"].counts == {"huge": (1 << 63) - 1, "low": -(1 << 63), "true": 1,
+                                       "small": 0.5, "7": 1}
+    assert found["None"].state == "\\udcff"
+    unknown = [one for one in components().components if one.kind == "Odd"]
+    assert [one.state for one in unknown] == ["unknown"] * 4
+    assert context._monitor.counts["failed"] == 0

@@ -395,3 +395,44 @@ def test_a_thousand_sockets_with_ten_thousand_peers():
         assert shot.left_out == 0
         context.close(0)
         assert all(sock.closed for sock in pulls + pushes)
+
+
+def test_a_snapshot_that_lists_a_socket_twice_is_malformed():
+    """Prometheus would refuse the metrics of all programs: one series would have two values."""
+    with mq.Context(monitor=True) as context, mq.Pull(bind="inproc://x", context=context):
+        shot = json.loads(protocol.encode(monitor.look()[0]))
+    shot["sockets"] *= 2
+    with pytest.raises(protocol.Malformed, match="twice"):
+        protocol.decode_answer(json.dumps(shot).encode())
+    shot["sockets"][1] = {**shot["sockets"][0], "number": 2}
+    assert len(protocol.decode_answer(json.dumps(shot).encode()).sockets) == 2
+
+
+def test_an_invented_address_of_events_hides_no_other():
+    with mq.Context(monitor=True) as context, mq.Context() as other, \
+            mq.Respondent(bind="tcp://127.0.0.1:0", context=other) as fake, \
+            monitor.Client([context._monitor.url, fake.endpoints[0].url]) as client:
+        welcome = json.loads(ask(context._monitor.url, b'{"op":"hello"}', other))
+        welcome["events"] = "no address"
+        welcome["context"]["id"] = "another"
+
+        def answers():
+            fake.recv_msg(timeout=30).reply(json.dumps(welcome).encode())
+
+        thread = threading.Thread(target=answers)
+        thread.start()
+        assert list(client.events(timeout=0.1)) == []
+        thread.join()
+        assert list(client._publishers) == [context._monitor.events]
+        assert client.malformed == 1
+
+
+def test_a_look_makes_no_connection_but_its_own():
+    with mq.Context(monitor=True) as context, monitor.Client() as client:
+        accepted = []
+        context._monitor._answers._links.watchers.append(
+            lambda event: accepted.append(event) if event.kind == "Accepted" else None)
+        for _ in range(5):
+            assert len(client.snapshots()) == len(client.urls) == 1
+        until(lambda: context._monitor.counts["requests"] == 5)
+        assert 1 <= len(accepted) <= 2      # the first look finds out whether somebody listens

@@ -1,5 +1,6 @@
 """log_events() and MQCORE_DEBUG: what is logged, how often, and where it comes from."""
 
+import gc
 import logging
 import os
 import subprocess
@@ -12,6 +13,7 @@ from programs import environment
 from waiting import until
 
 import mqcore as mq
+from mqcore import events
 from mqcore.api import event_log
 from mqcore.api.event_log import Limit
 
@@ -126,6 +128,31 @@ def test_the_log_of_a_socket_ends_with_it(ctx, logger):
     log.close()
     with pytest.raises(mq.SocketClosed):
         mq.log_events(pull)
+
+
+def test_the_log_of_a_socket_ends_with_it_also_if_the_garbage_collector_finds_it(ctx, logger):
+    ring = [mq.Pull(bind="inproc://x", context=ctx)]
+    ring.append(ring)
+    log = mq.log_events(ring[0], logger)
+    del ring
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        gc.collect()
+    log._thread.join()
+    assert not log._thread.is_alive() and not ctx._hub.observers
+    assert logger.records.records[-1].mq_event == "Closed"
+
+
+def test_events_of_a_socket_that_is_being_collected_are_no_error(ctx, logger):
+    with mq.Context(monitor=True) as monitored, mq.log_events(monitored, logger) as log:
+        with mq.Pull(bind="inproc://x", context=monitored):
+            logger.records.until(kind("Listening"))
+            garbage = events.Listening(0.0, None, "inproc://y", None, "")
+            log._observed(garbage)
+            monitored._monitor._observed(garbage)
+        assert monitored._monitor.counts["failed"] == 0
+        assert monitored._monitor.counts["events_lost"] == 1
+        logger.records.until(kind("Closed"))
+    assert "inproc://y" not in [one.mq_endpoint for one in logger.records.records]
 
 
 def test_a_burst_is_suppressed_and_counted(ctx, logger):
@@ -350,6 +377,14 @@ def test_leaked_sockets_are_named_with_their_place(tmp_path):
     assert f"{path}:{line_of(LEAKS, 'dropped =')} in <module>" in dropped
     assert "inproc://x" in leaked and "still open when the program ended" in leaked
     assert f"{path}:{line_of(LEAKS, 'return')} in makes" in leaked
+
+
+def test_sockets_that_one_line_has_leaked_are_named_together(tmp_path):
+    code = "import mqcore as mq\nkept = [mq.Pull() for _ in range(200)]\nlast = mq.Push()\n"
+    lines, path = debugged(code, tmp_path)
+    assert len(lines) == 2
+    assert "like 199 more that were made there" in lines[0] and f"{path}:2 in" in lines[0]
+    assert "more" not in lines[1] and f"{path}:3 in" in lines[1]
 
 
 def test_a_monitors_own_sockets_are_no_leak(tmp_path, monkeypatch):

@@ -405,3 +405,40 @@ def test_a_missing_library_names_the_extra():
             "except mq.NotSupported as error:\n    print(error)")
     status, out, _ = run("-c", code)
     assert b'pip install "mqcore[metrics]"' in out
+
+
+def test_a_closed_client_has_no_series():
+    with mq.Context(monitor=True):
+        client = monitor.Client()
+        collector = Collector(client)
+        assert scraped(collector)
+        client.close()
+        collector._source._until = 0.0
+        with mq.Context(monitor=True):      # one that the client does not know
+            assert scraped(collector) == {}
+
+
+def test_a_context_that_is_named_twice_is_measured_once(context, traffic):
+    found = scraped(Collector([context, context]))
+    assert len(found["mqcore_context_sockets"]) == 1
+
+
+def test_opentelemetry_goes_on_without_a_client_that_was_closed():
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader])
+    with mq.Context(monitor=True) as context, mq.Pull(bind="inproc://x", context=context):
+        client = monitor.Client()
+        measured = otel.instrument(client, provider=provider)
+        assert reader.get_metrics_data() is not None
+        client.close()
+        measured._source._until = 0.0
+        with mq.Context(monitor=True):      # one that the client does not know
+            data = reader.get_metrics_data()
+        assert data is None or not any(
+            metric.data.data_points for resource in data.resource_metrics
+            for scope in resource.scope_metrics for metric in scope.metrics)
+        measured.close()
+    provider.shutdown()

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 from monitored import child, end, kill
+from waiting import until
 
 import mqcore as mq
 from mqcore import monitor
@@ -181,3 +182,93 @@ def test_a_path_with_any_characters(folder, name):
     with mq.Context(monitor=url) as context:
         assert path.stat().st_mode & 0o777 == 0o600
         assert [shot.context.id for shot in monitor.look(url)] == [context._monitor.id]
+
+
+@pytest.mark.parametrize("length", [30, 60, 70])
+def test_in_a_long_folder_the_name_of_the_program_is_cut(monkeypatch, folder, length):
+    path = folder.parent / ("f" * (length - len(str(folder.parent)) - 1))
+    monkeypatch.setenv("MQCORE_MONITOR", str(path))
+    monkeypatch.setattr("sys.argv", ["n" * 40 + ".py"])
+    monkeypatch.delattr("__main__.__spec__")
+    with mq.Context() as context:
+        assert len(place.parse(context._monitor.events).address) <= 107
+        shot, = monitor.look()
+        assert shot.process.program == "n" * 40
+
+
+def test_a_folder_that_is_too_long_is_no_error(monkeypatch, folder, caplog):
+    monkeypatch.setenv("MQCORE_MONITOR", str(folder.parent / ("f" * 90)))
+    for _ in range(3):
+        with mq.Context() as context:
+            assert context._monitor is None
+    assert caplog.text.count("is too long") == 1
+    assert "MQCORE_MONITOR=/its/path" in caplog.text
+
+
+def test_the_folder_follows_from_the_environment_alone(monkeypatch, folder):
+    """A disk that fills up must not move it: programs that run would not be found."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setenv("TMPDIR", str(folder.parent))
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    assert place.folder() == folder.parent / f"mqcore-{os.getuid()}"
+    (long := folder.parent / ("l" * 80)).mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    assert str(place.folder()) == f"/tmp/mqcore-{os.getuid()}"
+    monkeypatch.setenv("TMPDIR", "/nowhere")
+    assert str(place.folder()) == f"/tmp/mqcore-{os.getuid()}"
+
+
+def test_a_program_whose_name_is_unusual_is_not_disturbed(monkeypatch):
+    monkeypatch.setenv("MQCORE_MONITOR", "1")
+    monkeypatch.delattr("__main__.__spec__")
+    for argv in ([None], [], [b"bytes"]):
+        monkeypatch.setattr("sys.argv", argv)
+        with mq.Context() as context, mq.Pull(bind="inproc://x", context=context):
+            pass
+
+
+def test_a_context_with_two_addresses_is_one(folder):
+    with mq.Context(monitor=True) as context:
+        url = context._monitor.url
+        other = url.replace("/mqcore/", "/./mqcore/")
+        with monitor.Client([url, other]) as client:
+            shot, = client.snapshots()
+            assert client.malformed == 0
+            assert client.url_of(shot.context.id) in (url, other)
+            assert client.url_of("none") == ""
+
+
+def test_events_of_a_context_that_listens_everywhere():
+    with mq.Context(monitor=monitor.Publish("tcp://*:0", insecure=True)) as context:
+        port = context._monitor.url.rpartition(":")[2]
+        with monitor.Client(f"tcp://127.0.0.1:{port}") as client:
+            found = []
+            reader = threading.Thread(target=lambda: found.append(next(client.events(timeout=30))))
+            reader.start()
+            context._monitor._events.wait_subscribers(b"event.Closed", timeout=30)
+            while not context._hub.observers:
+                threading.Event().wait(0.01)
+            mq.Pull(bind="inproc://x", context=context).close()
+            reader.join()
+            assert found[0].context == context._monitor.id
+
+
+def test_contexts_that_have_ended_are_forgotten(folder):
+    with monitor.Client() as client:
+        for _ in range(3):
+            with mq.Context(monitor=True) as context:
+                list(client.events(timeout=0.01))
+                assert client.url_of(context._monitor.id) == context._monitor.url
+        until(lambda: not list(client.events(timeout=0.01)) and not client._publishers)
+        client.snapshots()
+        assert client._answered == client._endpoints == client._numbers == {}
+
+
+@pytest.mark.parametrize(("url", "via", "found"), [
+    ("tls+tcp://0.0.0.0:5", "tls+tcp://a.example:7?backlog=3", "tls+tcp://a.example:5"),
+    ("tcp://[::]:5", "tcp://[2001:db8::1]:7", "tcp://[2001:db8::1]:5"),
+    ("tcp://*:5", "", "tcp://*:5"),
+    ("ipc:///m-events.sock", "ipc:///m.sock", "ipc:///m-events.sock"),
+    ("tcp://192.0.2.1:5", "tcp://a.example:7", "tcp://192.0.2.1:5")])
+def test_events_are_read_where_the_context_is_reached(url, via, found):
+    assert place.as_reached(url, via) == found

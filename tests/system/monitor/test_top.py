@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from fcntl import ioctl
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ import mqcore as mq
 from mqcore import monitor
 from mqcore.cli.keyboard import Keys
 from mqcore.cli.top import SORTS, cells, chosen, number, place
-from mqcore.cli.top_view import View
+from mqcore.cli.top_view import Looking, View
 from mqcore.monitor import protocol
 from mqcore.monitor.rates import Rates
 
@@ -313,3 +314,97 @@ def test_a_screen_of_a_thousand_sockets(monkeypatch):
     text = console.export_text()
     assert "1000 of 1000 sockets in 1000 contexts" in text
     assert len(text.splitlines()) <= 24
+
+
+def test_a_program_that_is_stopped_holds_up_no_key(busy, terminal):
+    screen = terminal("--sort", "program")
+    screen.until("4 of 4 sockets")
+    busy.send_signal(signal.SIGSTOP)
+    try:
+        screen.until("0 of 0 sockets")
+        screen.press("/none\r")
+        screen.until("filter none")
+        screen.press("\x1b")
+    finally:
+        busy.send_signal(signal.SIGCONT)
+    screen.until("4 of 4 sockets")
+    screen.press("q")
+    assert screen.end()[0] == 0
+
+
+class Asked:
+    """A client whose program does not answer before `go` is set."""
+
+    failure = ""
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.closed = False
+
+    def snapshots(self, **how):
+        assert self.go.wait(60)
+        if self.closed:
+            raise mq.ContextClosed("closed")
+        return [shot(1.0, 1)]
+
+    def close(self):
+        self.closed = True
+        self.go.set()
+
+
+def test_keys_are_taken_while_a_look_waits():
+    client = Asked()
+    view = View(client, "rate", "")
+    with Looking(view, client, 0.01) as looking:
+        view.press("s")
+        assert view.sort == "out" and looking.looks() == 0
+        client.go.set()
+        until(lambda: view._rows)
+        view.press("enter")
+        assert view.hurry
+        looking.hurry()
+        until(lambda: view._asked)
+        view.press("escape")
+        assert view.opened is None
+
+
+def test_an_error_of_a_look_ends_the_command():
+    class Broken(Asked):
+        def snapshots(self, **how):
+            raise mq.UsageError("a folder of another user")
+
+    client = Broken()
+    with Looking(View(client, "rate", ""), client, 0.01) as looking:
+        until(lambda: looking._error)
+        with pytest.raises(mq.UsageError):
+            looking.looks()
+
+
+def test_a_terminal_that_draws_nothing_is_refused(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    master, slave = pty.openpty()
+    try:
+        done = subprocess.run([sys.executable, *command("top")], stdin=slave, stdout=slave,
+                              stderr=subprocess.PIPE, env=environment(), timeout=120)
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert done.returncode == 2 and b"--once" in done.stderr
+
+
+def test_names_that_the_terminal_does_not_have_are_no_error(terminal, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    with mq.Context(monitor=True) as context, mq.Pull(bind="inproc://\u6728", context=context):
+        screen = terminal()
+        screen.until("inproc://\\u6728")
+        screen.press("q")
+        assert screen.end()[0] == 0
+
+
+@pytest.mark.parametrize("words", [("top", "--once", "--interval", "0.1"), ("map",), ("metrics",
+                                   "--once"), ("top", "--once", "--format", "json")])
+def test_a_command_without_standard_output_ends(words):
+    done = subprocess.run(["/bin/sh", "-c", 'exec "$@" >&-', "sh", sys.executable,
+                           *command(*words)], stderr=subprocess.PIPE, env=environment(),
+                          timeout=120)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr

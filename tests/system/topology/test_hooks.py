@@ -4,6 +4,7 @@ import threading
 from functools import partial
 
 import pytest
+from programs import run
 
 import mqcore as mq
 from mqcore.testing import until
@@ -270,6 +271,18 @@ def test_a_compiled_hook_from_an_object_a_capsule_and_a_name(streamer):
         3, 3, "mqcore.testing.native.hook_samples:upper")
 
 
+def test_the_text_of_a_compiled_hook_is_that_of_its_last_failure(streamer):
+    native = pytest.importorskip("mqcore.testing.native.hook_samples")
+    push, pull, device = streamer(mq.Hook.compiled(native.picky, name="picky"),
+                                  mq.Hook.compiled(native.upper))
+    for body in (b"ABC", b"!", b"ABC"):
+        push.send(body)
+    assert [pull.recv(timeout=LONG) for _ in range(2)] == [b"ABC", b"ABC"]
+    picky, upper = device.stats().hooks
+    assert picky == mq.HookStats("picky", "compiled", passed=2, failed=1, last_error="!")
+    assert (upper.failed, upper.last_error) == (0, "")
+
+
 def test_a_compiled_hook_for_another_version_is_refused(ctx):
     native = pytest.importorskip("mqcore.testing.native.hook_samples")
     with pytest.raises(mq.PluginError, match="made for another version.*build it again"):
@@ -328,7 +341,8 @@ def test_a_hook_cannot_use_or_stop_its_own_device(streamer):
     errors = []
 
     def tries(message):
-        for call in (device.stop, lambda: device.back.send(b"x")):
+        for call in (device.stop, lambda: device.back.send(b"x"), device.front.close,
+                     device.back.context.close):
             try:
                 call()
             except mq.Error as error:
@@ -340,6 +354,22 @@ def test_a_hook_cannot_use_or_stop_its_own_device(streamer):
     assert pull.recv(timeout=LONG) == b"x"
     assert "a hook cannot stop its own device" in errors[0]
     assert "a device owns this socket" in errors[1]
+    assert len(errors) == 4 and all("cannot close a socket" in error for error in errors[2:])
+    assert device.running
+
+
+def test_a_filter_that_returns_a_coroutine_fails(streamer):
+    async def wanted(message):
+        return False
+
+    push, pull, device = streamer(mq.Hook.filter(
+        lambda m: wanted(m) if m.body == b"bad" else m.body))
+    for body in (b"bad", b"", b"good"):
+        push.send(body)
+    assert pull.recv(timeout=LONG) == b"good"
+    stats = device.stats().hooks[0]
+    assert (stats.passed, stats.dropped, stats.failed) == (1, 1, 1)
+    assert "returned a coroutine" in stats.last_error
 
 
 def test_what_does_not_end_up_anywhere_is_counted(ctx):
@@ -393,3 +423,54 @@ def test_bad_lists_and_sockets_are_refused(ctx):
             mq.device(front, back, hooks=hooks)
     with mq.device(front, back) as device:
         assert device.running and device.stats().hooks == ()
+
+
+STUCK = """
+import sys, threading, mqcore as mq
+from mqcore.api import running
+running.EXIT = 0.1
+ctx = mq.Context()
+front, back = mq.Pull(bind="inproc://f", context=ctx), mq.Push(bind="inproc://b", context=ctx)
+source = mq.Push(connect="inproc://f", context=ctx)
+sink = mq.Pull(connect="inproc://b", context=ctx)
+entered, never = threading.Event(), threading.Event()
+def stuck(message):
+    entered.set()
+    exec(sys.argv[1])
+kept = mq.device(front, back, hooks=[mq.Hook.filter(stuck, name="stuck")])
+source.send(b"x")
+assert entered.wait(60)
+"""
+
+
+@pytest.mark.parametrize("code", ["never.wait()", "while True: pass"])
+def test_a_hook_that_never_returns_does_not_keep_the_program(code):
+    status, _, err = run("-c", STUCK, code)
+    assert status == 0
+    assert "<Device pull <-> push running> was left behind at the end of the program" in err
+    assert "Traceback" not in err
+
+
+def test_a_thread_that_has_the_identity_of_a_device_that_has_ended_may_stop_it(streamer):
+    def fail(message):
+        raise ValueError
+
+    push, _, device = streamer(mq.Hook.filter(fail, on_error="stop"))
+    push.send(b"x")
+    with pytest.raises(mq.HookError):
+        device.wait_stopped(LONG)
+    stopped = []
+
+    def stop():
+        if threading.get_ident() == device._thread.ident:
+            stopped.append(device.stop(0))
+
+    device._thread.join()
+    until(lambda: in_thread(stop) or stopped, LONG)
+    assert len(stopped[0]) == 2
+
+
+def in_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()

@@ -117,6 +117,13 @@ def test_a_tree_of_invented_spans():
     assert os.linesep not in traces.as_rows(roots)[-1][3]
 
 
+def test_a_span_may_have_begun_before_its_cause_by_another_clock():
+    process = Process(pid=1, host="h", program="p", uid=0, started=0.0, python="", mqcore="")
+    rows = traces.as_rows(traces.tree([Spans(v=1, process=process, trace="t", spans=[
+        facts("a", start=5.0), facts("b", "a", 4.75)])]))
+    assert [row[0] for row in rows] == ["+0.000", "-250.000"]
+
+
 def test_a_bridge_passes_a_trace_on(tmp_path):
     from mqcore.bridge.runner import Runner
 

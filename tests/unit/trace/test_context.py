@@ -187,6 +187,24 @@ def test_the_ring_is_bounded_and_needs_a_monitor():
     assert not ring.kept
 
 
+def test_a_signal_handler_may_have_spans_at_any_moment():
+    """Also in the middle of a call that holds the ring's lock."""
+    ring = Ring()
+    ring.begin("a")
+    done = []
+
+    def interrupted():
+        with ring.lock:
+            ring.add(SpanRecord(TRACE, SPAN, "", "x", "internal", 0.0, 0.0))
+            ring.count("malformed")
+        done.append(True)
+
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert done and len(ring.kept) == ring.counts["malformed"] == 1
+
+
 def test_what_is_recorded():
     RING.begin("test")
     try:
