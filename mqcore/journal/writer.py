@@ -227,10 +227,9 @@ class Writer(WriterCore):
     # -- the end --
 
     def close(self) -> int:
-        """Make everything durable and end; the offset behind the last message. A second call does
-        nothing. Raises JournalWriteError if messages could not be made durable (`next - durable` of
-        them); the writer is closed all the same. In a forked child it only gives back what the
-        child has inherited, without waiting for anything."""
+        """Make everything durable and end; the offset behind the last message. Idempotent. Raises
+        JournalWriteError if `next - durable` messages could not be made durable; the writer is
+        closed all the same. In a forked child it only gives back what the child has inherited."""
         return self._end(join=True)
 
     def _end(self, join: bool) -> int:
@@ -249,7 +248,8 @@ class Writer(WriterCore):
                 self._ends.append("again")
                 raise
         try:
-            FLUSHER.remove(self, join)
+            with Released(self._retaining):     # its threads may wait for that, too
+                FLUSHER.remove(self, join)
             if self._replicas is not None:
                 WATCH.remove(self)
         except BaseException:

@@ -138,3 +138,20 @@ def test_the_last_writer_waits_for_the_flusher(tmp_path, monkeypatch):
     assert over.is_set()
     monkeypatch.undo()
     thread.join()
+
+
+def test_a_signal_handler_may_close_inside_a_retention(tmp_path, monkeypatch):
+    """Whose lock it then holds, and the flusher's threads wait for."""
+    writer, seen = journal.open(tmp_path, "a", fsync_interval=0.01), threading.Event()
+
+    def look():
+        seen.set()
+        with writer._retaining:
+            return 0
+
+    monkeypatch.setattr(writer, "_look_around", look)
+    with writer._retaining:
+        writer.append(b"x")
+        assert seen.wait(LIMIT)
+        writer.close()
+    assert writer.closed and contents(tmp_path) == [b"x"]
