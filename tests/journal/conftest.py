@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from copies import fill, mirror
 
 import mqcore as mq
 from mqcore import journal
@@ -44,6 +45,15 @@ def copy(tmp_path):
         shutil.copytree(where, made[-1], ignore=shutil.ignore_patterns(".*"))     # half written
         return made[-1]
     return make
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """(a, b): a primary with two messages, and a mirror that has them."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    fill(a, b"0", b"1")
+    mirror(a, b)
+    return a, b
 
 
 @pytest.fixture

@@ -23,14 +23,6 @@ def tmp_path(memory):
     return memory
 
 
-@pytest.fixture
-def pair(tmp_path):
-    a, b = tmp_path / "a", tmp_path / "b"
-    fill(a, b"0", b"1")
-    mirror(a, b)
-    return a, b
-
-
 class Following(threading.Thread):
     def __init__(self, reader, at=0):
         super().__init__(name="following")

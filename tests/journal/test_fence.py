@@ -12,15 +12,6 @@ from mqcore.journal.errors import JournalFenced
 from mqcore.journal.store import commits
 
 
-@pytest.fixture
-def pair(tmp_path):
-    """(a, b): a primary with two messages, and a mirror that has them."""
-    a, b = tmp_path / "a", tmp_path / "b"
-    fill(a, b"0", b"1")
-    mirror(a, b)
-    return a, b
-
-
 def groups(where):
     with journal.open(where) as reader:
         return reader.groups()

@@ -19,15 +19,6 @@ def into(request, serve, ctx):
     return make
 
 
-@pytest.fixture
-def pair(tmp_path):
-    """(a, b): a primary with two messages, and a mirror that has them."""
-    a, b = tmp_path / "a", tmp_path / "b"
-    fill(a, b"0", b"1")
-    mirror(a, b)
-    return a, b
-
-
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_mirror_that_a_program_has_written_to(pair, into, n):
     """Without promoting it, which it should have."""

@@ -27,15 +27,6 @@ LIMIT = 30.0
 
 
 @pytest.fixture
-def pair(tmp_path):
-    """(a, b): a primary with two messages, and a mirror that has them."""
-    a, b = tmp_path / "a", tmp_path / "b"
-    fill(a, b"0", b"1")
-    mirror(a, b)
-    return a, b
-
-
-@pytest.fixture
 def parted(pair):
     """The mirror was promoted at message 2, and the former primary has two more."""
     a, b = pair

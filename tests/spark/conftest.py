@@ -11,6 +11,8 @@ from pathlib import Path
 import java
 import pytest
 
+from mqcore import journal
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))      # for examples.pipeline; last, so that mqcore is the one installed
 WHY = "pip install mqcore[spark]" if importlib.util.find_spec("pyspark") is None else (
@@ -142,8 +144,6 @@ def task_workers(spark):
 @pytest.fixture
 def where(tmp_path):
     """flights|0 with offsets 0 to 99, flights|1 with 0 to 9, weather|0 with 0 to 4."""
-    from mqcore import journal
-
     for topic, partition, n in (("flights", 0, 100), ("flights", 1, 10), ("weather", 0, 5)):
         with journal.open(tmp_path / "j", "a", topic=topic, partition=partition) as log:
             for i in range(n):
@@ -151,3 +151,13 @@ def where(tmp_path):
                            key=b"k%d" % i if i % 2 else None,
                            headers=[("n", b"%d" % i)] if i % 3 == 0 else ())
     return str(tmp_path / "j")
+
+
+@pytest.fixture(params=["folder", "server"])
+def place(request, tmp_path, mq_context):
+    """Where a stream reads the journal in tmp_path."""
+    if request.param == "folder":
+        yield tmp_path
+        return
+    with journal.serve(tmp_path, "tcp://127.0.0.1:0", context=mq_context) as server:
+        yield server.urls[0]

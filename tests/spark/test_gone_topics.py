@@ -34,16 +34,6 @@ def fill(where, topic, label, n=10):
         log.append_many([b"%s %d" % (label, i) for i in range(n)])
 
 
-@pytest.fixture(params=["folder", "server"])
-def place(request, tmp_path, mq_context):
-    """Where the stream reads what lies in tmp_path."""
-    if request.param == "folder":
-        yield tmp_path
-        return
-    with journal.serve(tmp_path, "tcp://127.0.0.1:0", context=mq_context) as server:
-        yield server.urls[0]
-
-
 def given(place, **options):
     return {"endpoints" if "://" in str(place) else "path": str(place), "subscribePattern": ".*",
             "startingOffsets": "earliest"} | options

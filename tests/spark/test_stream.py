@@ -50,16 +50,6 @@ def taken(tasks, partition):
                if r.part.partition == partition)
 
 
-@pytest.fixture(params=["folder", "server"])
-def place(request, tmp_path, mq_context):
-    """Where the stream reads what lies in tmp_path."""
-    if request.param == "folder":
-        yield tmp_path
-        return
-    with journal.serve(tmp_path, "tcp://127.0.0.1:0", context=mq_context) as server:
-        yield server.urls[0]
-
-
 def test_a_new_partition_is_read_from_its_beginning(tmp_path, place, stream):
     filled(tmp_path)
     reader = stream(place)
