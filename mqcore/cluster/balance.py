@@ -79,9 +79,13 @@ class Score:
         self.in_flight -= 1
         self.load = load
 
+    def expected(self, now: float) -> float:
+        """Seconds until an answer. 0: unknown. It fades while none comes."""
+        return self.latency * float(0.5 ** ((now - self.at) / FADE))
+
     def cost(self, weight: float, now: float) -> float:
         others = max(0, self.load - self.in_flight)
-        latency = self.latency * 0.5 ** ((now - self.at) / FADE) if self.latency else UNKNOWN
+        latency = self.expected(now) if self.latency else UNKNOWN
         return latency * (self.in_flight + others + 1) / max(weight, 1e-9)
 
 

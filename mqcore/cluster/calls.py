@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from mqcore.cluster.checks import (
 )
 from mqcore.cluster.directory import Events, Member
 from mqcore.cluster.drain import abandon
+from mqcore.cluster.errors import NodeClosed
 from mqcore.cluster.frames import HEADERS
 from mqcore.cluster.key import Key
 from mqcore.cluster.node import Core
@@ -270,10 +272,11 @@ class Node(Core):
 
     def close(self) -> None:
         """aclose(), blocking."""
-        if not self.begun or self.loop.over:
-            abandon(self)
-        else:
-            self.loop.call(self.aclose)
+        if self.begun and not self.ended and not self.loop.over:
+            with suppress(NodeClosed):      # the loop has ended meanwhile
+                self.loop.call(self.aclose)
+                return
+        abandon(self)
 
     # -- looking -----------------------------------------------------------------------------------
 

@@ -134,8 +134,12 @@ def drop(node: Core) -> None:
 def abandon(node: Core) -> None:
     """Close a node that has not begun, or whose event loop has ended. In a forked child it is the
     parent's, and nothing is to be done."""
-    was, node.begun, node.closed = node.closed, True, True
-    if was or node.pid != os.getpid() or not hasattr(node, "links"):
+    was, node.begun, node.closed, node.ended = node.ended, True, True, True
+    if was or node.pid != os.getpid():
+        return
+    for stream in list(node._streams):
+        stream.closed = True        # no reader of this loop waits
+    if not hasattr(node, "links"):
         return
     node.links.socket.close(0)
     if hasattr(node, "pulse") and node.pulse.socket is not None:

@@ -117,6 +117,9 @@ class NoLoop(Loop):
     def __init__(self) -> None:
         super().__init__(lambda error: None)
 
+    def check(self) -> None:
+        raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")
+
     def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         raise StateError("this node has not joined yet", hint="with cluster.join(...)")
 
@@ -128,6 +131,7 @@ class AsyncioLoop(Loop):
         self.tasks: set[Any] = set()
         self._door = threading.RLock()  # over _ended; reentrant: for a handler of signals
         self._ended = False
+        self._ending = False        # the node has left, and aclose() ends its tasks
         asyncio: Any = sys.modules["asyncio"]
         # from Python 3.12 on, a task begins at once: a handler that waits for nothing is then over
         # without another turn of the loop
@@ -214,7 +218,7 @@ class AsyncioLoop(Loop):
                     raise _gone()
             return future.result()
         except CancelledError:
-            if self.over:       # the node has left, and the loop ends
+            if self._ending or self.over:       # the node has left, and the loop ends
                 raise _gone() from None
             raise
         except BaseException:
@@ -228,6 +232,7 @@ class AsyncioLoop(Loop):
 
     async def aclose(self) -> None:
         asyncio: Any = sys.modules["asyncio"]
+        self._ending = True
         if self._armed is not None:
             self._armed.cancel()
         for pool in self.pools.values():

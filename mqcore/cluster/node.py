@@ -92,8 +92,8 @@ class Core:
     async def __aenter__(self) -> Self:
         if self.begun:
             raise StateError("this node has joined already", hint="make another one")
-        self.begun = True
         self.loop = loop_here(self._trouble)
+        self.begun = True
         await self.loop.start()
         try:
             self._check_closed()
@@ -157,7 +157,7 @@ class Core:
         """Notify the other nodes and leave at once. adrain() finishes what runs first. If this is
         cancelled, the node has left all the same. Idempotent: when it returns, the node has left,
         whichever call has begun that."""
-        if not self.begun or self.loop.over:
+        if self.ended or not self.begun or self.loop.over:
             abandon(self)
             return
         self.loop.check()

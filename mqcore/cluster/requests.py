@@ -202,7 +202,7 @@ class Requests:
         they were asked so late that they could not, or this loop is to blame."""
         stands = self._stands(now)
         for attempt in call.attempts:
-            if stands or now - attempt.at < P95 * attempt.score.latency:
+            if stands or now - attempt.at < P95 * attempt.score.expected(now):
                 attempt.score.released()
             elif attempt.score.failed(now):
                 self.node.directory.event("ejected", attempt.member, call.service)

@@ -124,6 +124,21 @@ def test_a_member_that_was_asked_too_late_to_answer_has_not_failed():
     assert late.score("s").in_flight == slow.score("s").in_flight == 0
 
 
+def test_a_member_that_has_ceased_to_answer_is_ejected_though_time_outs_are_short():
+    """Shorter than three times what it took to answer before."""
+    told, member = Told(), members(1)[0]
+    asking, score = Requests(told), member.score("s")
+    score.sent()
+    score.answered(0.1, 0, 0.0)
+    for number in range(20):
+        score.sent()
+        call = Call("s", b"", 0.0, None, False, {}, "", None)
+        at = number / 4
+        call.attempts.append(Attempt(call, number, member, Asked(), score, at))
+        asking._give_up(call, at + 0.25)
+    assert told.events == ["ejected"] and score.in_flight == 0
+
+
 class Told:
     """What a node tells of its members."""
 

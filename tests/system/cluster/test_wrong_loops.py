@@ -12,6 +12,7 @@ import trio
 import mqcore as mq
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
+from mqcore.cluster.identity import Identity
 from mqcore.testing import until
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
@@ -200,6 +201,107 @@ def test_a_node_that_has_not_joined(key):
         assert net.members()
     with pytest.raises(mq.StateError, match="joined already"):
         joined.__enter__()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, trio.run], ids=["asyncio", "trio"])
+def test_a_second_close_of_a_node_that_has_not_joined(key, run):
+    """Nor could it: the first one has closed it."""
+    async def main():
+        net = cluster.ajoin(key)
+        events = net.events()
+        for _ in range(2):
+            await net.aclose()
+        assert await events.anext(LIMIT) is None
+        with pytest.raises(cluster.NodeClosed):
+            await net.adrain()
+        nodes.append(net)
+
+    nodes = []
+    run(main) if run is trio.run else run(main())
+    for _ in range(2):
+        nodes[0].close()
+
+
+def test_a_node_that_could_not_begin_to_join(key):
+    """A coroutine that no event loop runs."""
+    net = cluster.ajoin(key)
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        net.__aenter__().send(None)
+    net.close()
+    assert net.closed
+
+
+def test_a_loop_that_ends_while_its_node_leaves(key, tmp_path):
+    """A later close() releases what is left."""
+    async def main():
+        net = await cluster.ajoin(key, identity=tmp_path / "identity").__aenter__()
+        net.closed = True       # so far it has come
+        return net
+
+    net = asyncio.run(main())
+    net.close()
+    assert net.links.socket.closed
+    Identity.take(tmp_path / "identity").release()
+
+
+class Ending:
+    """A node's loop that ends between the look at it and the call."""
+
+    over = False
+
+    def __init__(self, error):
+        self.error = error
+
+    def call(self, function):
+        raise self.error
+
+
+def test_a_close_whose_loop_ends_just_then(key):
+    with cluster.join(key) as net:
+        pass
+    net.ended, net.loop = False, Ending(cluster.NodeClosed("its event loop has ended"))
+    net.close()
+    assert net.ended
+
+
+def test_a_call_of_a_thread_that_the_end_of_the_loop_cancels(key):
+    """Another call has closed the node, so the main task is over before the loop's tasks are."""
+    net = cluster.join(key)
+    node = net.__enter__()
+    found, real = [], node.loop.aclose
+
+    async def wait():
+        await asyncio.Event().wait()
+
+    async def aclose():
+        node.loop.spawn(lingers)
+        await asyncio.sleep(0)
+        await real()
+
+    async def lingers():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+
+    def call(function):
+        try:
+            found.append(function())
+        except BaseException as error:
+            found.append(error)
+
+    node.loop.aclose = aclose
+    threads = [threading.Thread(target=call, args=(what,))
+               for what in (lambda: node.loop.call(wait), node.close)]
+    threads[0].start()
+    threads[1].start()
+    until(lambda: node.ended)
+    net.__exit__(None, None, None)
+    for thread in threads:
+        thread.join(LIMIT)
+    assert len(found) == 2
+    assert {type(one) for one in found} == {cluster.NodeClosed, type(None)}
 
 
 def test_a_subscription_that_has_not_begun(run, key):
