@@ -285,8 +285,10 @@ class Sender(Endpoint):
                 break
             if not self.write():
                 return self.written > before
+        if self.written == before:
+            return False        # a flush of nothing would make libnorm wake this process again
         self.norm.NormStreamFlush(self.stream, False, PASSIVE)
-        return self.written > before
+        return True
 
     def take(self):
         """The next packet, if there is one."""
@@ -297,6 +299,7 @@ class Sender(Endpoint):
         except ConnectionError:
             self.size = 0
         if not self.size:
+            self.at = 0
             self.ended = True
             self.end()
             return False
