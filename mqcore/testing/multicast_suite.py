@@ -194,6 +194,20 @@ class MulticastSuite(TransportSuite):
         assert peer.lost == 1
 
     @live
+    @pytest.mark.slow
+    def test_without_a_limit_a_message_may_have_any_size(self, mq_context: Any) -> None:
+        url = self.fresh()
+        pub = mq_context.socket("pub", nodrop=True, send_hwm_bytes=None)
+        sub = mq_context.socket("sub", topics=[b""], bind=url, max_message_size=None,
+                                recv_hwm_bytes=None)
+        pub.bind(url, **{self.rate: 1_000_000})
+        hear(pub, sub)
+        pub.send(bytes(65 << 20))
+        pub.send(b"after")
+        assert len(sub.recv(timeout=5 * LIMIT)) == 65 << 20
+        assert sub.recv(timeout=LIMIT) == b"after"
+
+    @live
     def test_close_delivers_within_linger_and_reports(self, mq_context: Any) -> None:
         url = self.fresh()
         pub, sub = (mq_context.socket("pub", bind=url, nodrop=True, send_hwm=None),
