@@ -107,6 +107,8 @@ class Pgm(MulticastTransport):
         except engine.LibraryError as error:
             raise BindError(f"{where}: {error}", errno=errno.EIO,
                             hint="`ip link` shows whether the interface is up") from None
+        except OSError as error:
+            raise BindError(f"{where}: {error.strerror}", errno=error.errno) from None
         sock = PgmSocket(fileno=fd)
         sock.setblocking(False)
         sock.engine = made

@@ -30,7 +30,7 @@ cdef int create(Pgm* p, dict options) except -1:
     cdef int zero = fcntl(0, F_DUPFD_CLOEXEC, 3)
     cdef bint made
     if zero < 0 and errno != EBADF:
-        raise LibraryError("no descriptor is left")
+        raise OSError(errno, "Too many open files")
     made = LIBRARY.socket(&p.sock, options["family"], SOCK_SEQPACKET,
                           IPPROTO_UDP if options["udp"] else PGM_PROTOCOL, &error)
     if zero >= 0:
@@ -129,7 +129,7 @@ cdef int watch(Pgm* p, dict options) except -1:
     event.events = EPOLLIN
     p.head.wake = epoll_create1(EPOLL_CLOEXEC)
     if p.head.wake < 0:
-        raise LibraryError("no descriptor is left")
+        raise OSError(errno, "Too many open files")
     for option in (PGM_OPT_RECV_SOCK, PGM_OPT_SEND_SOCK, PGM_OPT_PENDING_SOCK,
                    PGM_OPT_REPAIR_SOCK):
         if option == PGM_OPT_REPAIR_SOCK and not p.sends:
@@ -184,7 +184,7 @@ def open_engine(dict options) -> tuple:
         writer_begin(&p.writer)
         copy = fcntl(p.head.more[0], F_DUPFD_CLOEXEC, 3)
         if copy < 0:
-            raise LibraryError("no descriptor is left")
+            raise OSError(errno, "Too many open files")
         return native_engine(&p.head), copy
     except BaseException:
         pgm_fini(&p.head)
