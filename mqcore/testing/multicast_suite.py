@@ -47,8 +47,10 @@ try:
 except mq.AddressNotAvailable as error:
     print(error)
 """
-PAIR = "ip link set lo up; ip link add a0 type veth peer name b0; ip link set a0 up; " \
-       "ip link set b0 up; ip address add fd00::1/64 dev a0 nodad; exec \"$@\""
+# without a link-local address, which is not ready at once
+PAIR = "ip link set lo up; ip link add a0 type veth peer name b0; " \
+       "ip link set a0 addrgenmode none; ip link set a0 up; ip link set b0 up; " \
+       "ip address add fd00::1/64 dev a0 nodad; exec \"$@\""
 NO_DESCRIPTORS = """
 import os, resource, sys, mqcore as mq
 with mq.Context() as context:
