@@ -285,10 +285,9 @@ class Sender(Endpoint):
                 break
             if not self.write():
                 return self.written > before
-        if self.written == before:
-            return False        # a flush of nothing would make libnorm wake this process again
-        self.norm.NormStreamFlush(self.stream, False, PASSIVE)
-        return True
+        if self.written > before:       # a flush of nothing would wake this process again
+            self.norm.NormStreamFlush(self.stream, False, PASSIVE)
+        return self.written > before
 
     def take(self):
         """The next packet, if there is one."""
@@ -299,8 +298,7 @@ class Sender(Endpoint):
         except ConnectionError:
             self.size = 0
         if not self.size:
-            self.at = 0
-            self.ended = True
+            self.at, self.ended = 0, True
             self.end()
             return False
         kind, self.given = struct.unpack_from("!cQ", self.packet)
