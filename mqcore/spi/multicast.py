@@ -13,12 +13,16 @@ import ipaddress
 from typing import ClassVar, NamedTuple
 
 from mqcore.base.native import socket
-from mqcore.errors import AddressError, AddressNotAvailable
+from mqcore.errors import AddressError, AddressNotAvailable, BindError
 from mqcore.spi.inet import GROUP_OPTIONS, Place, SockAddr, interface_index, look_up, parse
 from mqcore.spi.transport import Listening, MessageTransport, Options
 
 PATTERNS = ("pub", "xpub", "sub", "xsub")
 SENDERS = ("pub", "xpub")
+
+
+# of this process or the machine, not of an address
+SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 
 class Interface(NamedTuple):
@@ -53,9 +57,15 @@ def open_group(where: str, address: str) -> tuple[Interface, Place, SockAddr]:
     front, place = parse_group(address)
     try:
         [(family, group), *_] = look_up(place)
-        return find_interface(front, family, group), place, group
+        found = find_interface(front, family, group)
+        _check_route(where, found, group)
+        return found, place, group
+    except AddressNotAvailable:
+        raise
     except OSError as error:
         number, text = error.errno or errno.ENODEV, error.strerror or str(error)
+    if number in SHORT:
+        raise BindError(f"{where}: {text}", errno=number)
     if not front:
         raise AddressNotAvailable(
             f"{where}: no route leads to the group ({text})", errno=number,
@@ -63,6 +73,23 @@ def open_group(where: str, address: str) -> tuple[Interface, Place, SockAddr]:
     raise AddressNotAvailable(f"{where}: {front} is no interface of this machine ({text})",
                               errno=number,
                               hint="`ip address` lists interfaces and their addresses")
+
+
+def _check_route(where: str, found: Interface, group: SockAddr) -> None:
+    """IPv6 takes a route at the interface, which loopback lacks; packets would vanish without an
+    error. AddressNotAvailable."""
+    if found.family != socket.AF_INET6:
+        return
+    with socket.socket(found.family, socket.SOCK_DGRAM) as probe:
+        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, found.number)
+        try:
+            probe.connect(group)
+        except OSError as error:
+            raise AddressNotAvailable(
+                f"{where}: {socket.if_indextoname(found.number)} has no route to the group "
+                f"({error.strerror})", errno=error.errno,
+                hint="name another interface, or an IPv4 group: loopback carries those only"
+            ) from None
 
 
 def find_interface(front: str, family: int, group: SockAddr) -> Interface:
@@ -77,6 +104,7 @@ def find_interface(front: str, family: int, group: SockAddr) -> Interface:
         literal = True
     except ValueError:
         literal = False
+        socket.socket(family, socket.SOCK_DGRAM).close()  # it says why if no descriptor is free
         socket.if_nametoindex(front)  # OSError; a host's name is not what is meant
     for of, sockaddr in look_up(Place(bare, 0, literal)):
         if of == family:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -32,6 +33,46 @@ for way in ("bind", "connect"):
                 getattr(sock, way)(sys.argv[1])
             except mq.Error as error:
                 print(type(error).__name__, error)
+"""
+
+IPV6 = """
+import sys, mqcore as mq
+from mqcore.testing.multicast_suite import hear
+url = sys.argv[1]
+with mq.Sub(topics=[""], bind=url) as sub, mq.Pub(bind=url) as pub:
+    hear(pub, sub)
+    print(sub.endpoints[0].url == url)
+try:
+    mq.Sub(bind=url.replace("a0", "lo"))
+except mq.AddressNotAvailable as error:
+    print(error)
+"""
+# without a link-local address, which is not ready at once
+PAIR = "ip link set lo up; ip link add a0 type veth peer name b0; " \
+       "ip link set a0 addrgenmode none; ip link set a0 up; ip link set b0 up; " \
+       "ip address add fd00::1/64 dev a0 nodad; exec \"$@\""
+NO_DESCRIPTORS = """
+import os, resource, sys, mqcore as mq
+with mq.Context() as context:
+    context.socket("sub", bind=sys.argv[1]).close()
+    for free in range(12):
+        sock = context.socket("sub")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))
+        taken = []
+        try:
+            while True:
+                taken.append(os.dup(0))
+        except OSError:
+            pass
+        for _ in range(free):
+            os.close(taken.pop())
+        try:
+            sock.bind(sys.argv[1])
+        except mq.BindError as error:
+            print(free, error.errno == 24 or "Too many open files" in str(error), error)
+        for fd in taken:
+            os.close(fd)
+        sock.close(linger=0)
 """
 
 
@@ -155,6 +196,20 @@ class MulticastSuite(TransportSuite):
         assert peer.lost == 1
 
     @live
+    @pytest.mark.slow
+    def test_without_a_limit_a_message_may_have_any_size(self, mq_context: Any) -> None:
+        url = self.fresh()
+        pub = mq_context.socket("pub", nodrop=True, send_hwm_bytes=None)
+        sub = mq_context.socket("sub", topics=[b""], bind=url, max_message_size=None,
+                                recv_hwm_bytes=None)
+        pub.bind(url, **{self.rate: 1_000_000})
+        hear(pub, sub)
+        pub.send(bytes(65 << 20))
+        pub.send(b"after")
+        assert len(sub.recv(timeout=5 * LIMIT)) == 65 << 20
+        assert sub.recv(timeout=LIMIT) == b"after"
+
+    @live
     def test_close_delivers_within_linger_and_reports(self, mq_context: Any) -> None:
         url = self.fresh()
         pub, sub = (mq_context.socket("pub", bind=url, nodrop=True, send_hwm=None),
@@ -193,3 +248,29 @@ class MulticastSuite(TransportSuite):
         assert len(lines) == 4, done.stderr
         assert all("no route leads to the group" in line and "name the interface" in line
                    for line in lines), lines
+
+    @live
+    @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"),
+                        reason="a namespace takes root, and `ip`")
+    def test_ipv6_groups_at_an_interface_that_carries_them(self, tmp_path: Path) -> None:
+        """Loopback carries none: the error says so."""
+        program = tmp_path / "program.py"
+        program.write_text(IPV6)
+        done = subprocess.run(
+            ["unshare", "-n", "sh", "-c", PAIR, "sh", sys.executable, *ISOLATED, program,
+             f"{self.scheme}://a0;[ff05::1234]:5555"], capture_output=True, text=True, timeout=120)
+        works, refused = done.stdout.splitlines() or pytest.fail(done.stderr)
+        assert works == "True"
+        assert "lo has no route to the group" in refused
+
+    @live
+    def test_without_free_descriptors_the_error_says_so(self, tmp_path: Path) -> None:
+        program = tmp_path / "program.py"
+        program.write_text(NO_DESCRIPTORS)
+        done = subprocess.run(
+            [sys.executable, *ISOLATED, program, f"{self.scheme}://lo;{self.group}:5555"],
+            capture_output=True, text=True, timeout=120)
+        assert not done.returncode, done.stderr
+        lines = done.stdout.splitlines()
+        assert len(lines) > 1
+        assert all(line.split()[1] == "True" for line in lines), lines

@@ -82,7 +82,10 @@ class Norm(MulticastTransport):
         found, place, group = open_group(where, address)
         interface = socket.if_indextoname(found.number)
         sends = options["pattern.name"] in SENDERS
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise BindError(f"{where}: {error.strerror}", errno=error.errno) from None
         sock = NormSocket(fileno=ours.detach())
         sock.sends = sends
         sock.where = f"norm://{interface};{host_port(group)}"

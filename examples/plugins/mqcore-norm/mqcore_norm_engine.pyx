@@ -42,7 +42,8 @@ cdef enum:
     FRONT = 9                 # bytes of a packet before its piece, when it is sent
     NODE = 5                  # the same, when it is received
     SOURCES = 1024            # that are kept apart; the oldest is replaced
-    KEPT_MOST = 64 << 20      # bytes of unfinished messages of all sources, beyond one message
+    KEPT_MOST = 64 << 20      # bytes of unfinished messages of all sources, beyond one message, if
+                              # max_message_size limits that
     BEAT_FIRST = 200000000    # ns without a message until a beat
     BEAT_LAST = 10000000000   # and between beats at most
 
@@ -249,7 +250,7 @@ cdef int norm_piece(Norm* p, size_t size) noexcept nogil:
     p.kept += source_kept(s) - before
     if rc:
         return rc
-    if p.kept > KEPT_MOST + <uint64_t> max(p.reader.most, 0):
+    if p.reader.most >= 0 and p.kept > KEPT_MOST + <uint64_t> p.reader.most:
         p.kept -= source_kept(s)
         source_leave(s)
     p.at = s

@@ -285,7 +285,8 @@ class Sender(Endpoint):
                 break
             if not self.write():
                 return self.written > before
-        self.norm.NormStreamFlush(self.stream, False, PASSIVE)
+        if self.written > before:       # a flush of nothing would wake this process again
+            self.norm.NormStreamFlush(self.stream, False, PASSIVE)
         return self.written > before
 
     def take(self):
@@ -297,7 +298,7 @@ class Sender(Endpoint):
         except ConnectionError:
             self.size = 0
         if not self.size:
-            self.ended = True
+            self.at, self.ended = 0, True
             self.end()
             return False
         kind, self.given = struct.unpack_from("!cQ", self.packet)

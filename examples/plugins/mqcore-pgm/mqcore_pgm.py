@@ -101,15 +101,18 @@ class Pgm(MulticastTransport):
             raise BindError.of(errno.EPERM if "raw sockets" in reason else errno.ENOSYS,
                                f"{where}: {reason}")
         found, place, group = open_group(where, address)
+        interface = socket.if_indextoname(found.number)
         try:
             made, fd = engine.open_engine(self._settings(place, found, group, options))
         except engine.LibraryError as error:
             raise BindError(f"{where}: {error}", errno=errno.EIO,
                             hint="`ip link` shows whether the interface is up") from None
+        except OSError as error:
+            raise BindError(f"{where}: {error.strerror}", errno=error.errno) from None
         sock = PgmSocket(fileno=fd)
         sock.setblocking(False)
         sock.engine = made
-        sock.where = f"{self.scheme}://{socket.if_indextoname(found.number)};{host_port(group)}"
+        sock.where = f"{self.scheme}://{interface};{host_port(group)}"
         return sock
 
     def _settings(self, place: Place, at: Interface, group: SockAddr, options: Options) -> dict:

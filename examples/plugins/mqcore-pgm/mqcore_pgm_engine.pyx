@@ -16,10 +16,12 @@ until the next call. The sequence numbers show what was lost. If a source sends 
 libpgm has given up (RESET) does.
 """
 
+from libc.errno cimport EBADF, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
+from posix.unistd cimport dup2
 
 from mqcore.base.arena cimport arena_end
 from mqcore.base.clock cimport now_ns
@@ -46,7 +48,8 @@ cdef enum:
     # the same call, and delivers nothing of that source any more (pgm_flush_peers_pending)
     BATCH = 1
     SOURCES = 1024            # that are kept apart; the oldest is replaced
-    KEPT_MOST = 64 << 20      # bytes of unfinished messages of all sources, beyond one message
+    KEPT_MOST = 64 << 20      # bytes of unfinished messages of all sources, beyond one message, if
+                              # max_message_size limits that
     LEAST = 200000            # ns: libpgm's timers are not called more often
     IP_MULTICAST_ALL = 49     # linux/in.h
     SILENCE = 500000000       # ns without a packet, after which a loss is reported without it
@@ -413,7 +416,7 @@ cdef int pgm_next(Pgm* p) noexcept nogil:
     before = source_kept(s)
     rc = pgm_message(p, s, m)
     p.kept += source_kept(s) - before
-    if rc == MQ_OK and p.kept > KEPT_MOST + <uint64_t> max(p.reader.most, 0):
+    if rc == MQ_OK and p.reader.most >= 0 and p.kept > KEPT_MOST + <uint64_t> p.reader.most:
         p.kept -= source_kept(s)
         source_leave(s)
         rc = MQ_UNSUPPORTED

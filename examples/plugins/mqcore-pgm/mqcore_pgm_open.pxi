@@ -23,6 +23,26 @@ cdef object failed(const char* what, PgmError* error):
     return LibraryError(text)
 
 
+cdef int create(Pgm* p, dict options) except -1:
+    """libpgm's socket. When libpgm 5.3.128 finds no descriptor, it closes descriptor 0 (which it has
+    not opened): that is put back."""
+    cdef PgmError* error = NULL
+    cdef int zero = fcntl(0, F_DUPFD_CLOEXEC, 3)
+    cdef bint made
+    if zero < 0 and errno != EBADF:
+        raise OSError(errno, "Too many open files")
+    made = LIBRARY.socket(&p.sock, options["family"], SOCK_SEQPACKET,
+                          IPPROTO_UDP if options["udp"] else PGM_PROTOCOL, &error)
+    if zero >= 0:
+        if not made:
+            dup2(zero, 0)
+        close(zero)
+    if not made:
+        p.sock = NULL
+        raise failed(b"cannot open", error)
+    return 0
+
+
 cdef int tune(Pgm* p, dict options) except -1:
     """What libpgm wants to know before it binds."""
     cdef int[8] beats
@@ -109,7 +129,7 @@ cdef int watch(Pgm* p, dict options) except -1:
     event.events = EPOLLIN
     p.head.wake = epoll_create1(EPOLL_CLOEXEC)
     if p.head.wake < 0:
-        raise LibraryError("no descriptor is left")
+        raise OSError(errno, "Too many open files")
     for option in (PGM_OPT_RECV_SOCK, PGM_OPT_SEND_SOCK, PGM_OPT_PENDING_SOCK,
                    PGM_OPT_REPAIR_SOCK):
         if option == PGM_OPT_REPAIR_SOCK and not p.sends:
@@ -138,7 +158,6 @@ cdef int watch(Pgm* p, dict options) except -1:
 def open_engine(dict options) -> tuple:
     """(engine, a copy of its receiving descriptor). LibraryError, OSError, MemoryError."""
     cdef Pgm* p = <Pgm*> calloc(1, sizeof(Pgm))
-    cdef PgmError* error = NULL
     cdef int most
     if p == NULL:
         raise MemoryError
@@ -153,10 +172,7 @@ def open_engine(dict options) -> tuple:
         p.sources = <Source**> calloc(SOURCES, sizeof(Source*))
         if p.sources == NULL:
             raise MemoryError
-        if not LIBRARY.socket(&p.sock, options["family"], SOCK_SEQPACKET,
-                              IPPROTO_UDP if options["udp"] else PGM_PROTOCOL, &error):
-            p.sock = NULL
-            raise failed(b"cannot open", error)
+        create(p, options)
         tune(p, options)
         join(p, options)
         watch(p, options)
@@ -168,7 +184,7 @@ def open_engine(dict options) -> tuple:
         writer_begin(&p.writer)
         copy = fcntl(p.head.more[0], F_DUPFD_CLOEXEC, 3)
         if copy < 0:
-            raise LibraryError("no descriptor is left")
+            raise OSError(errno, "Too many open files")
         return native_engine(&p.head), copy
     except BaseException:
         pgm_fini(&p.head)

@@ -1,5 +1,7 @@
 """What the tests know of the processes that run libnorm."""
 
+import os
+import time
 from pathlib import Path
 
 
@@ -23,3 +25,13 @@ def workers(url):
     """The processes with libnorm, without those that watch over them."""
     found = all_of(url)
     return [pid for pid, parent in found.items() if parent in found]
+
+
+def load(pid, seconds=1.0):
+    """The share of a core that a process takes, in the next while."""
+    def taken():
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    before, began = taken(), time.monotonic()
+    time.sleep(seconds)
+    return (taken() - before) / (time.monotonic() - began)

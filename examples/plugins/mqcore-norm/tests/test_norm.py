@@ -43,6 +43,24 @@ class TestNorm(MulticastSuite):
             child.communicate()
         until(lambda: not processes.all_of(url))
 
+    @pytest.mark.parametrize("sends", [False, True], ids=["idle", "sent"])
+    def test_a_publisher_without_work_takes_no_time(self, mq_context, sends):
+        url = self.fresh()
+        pub = mq_context.socket("pub", bind=url)
+        until(lambda: processes.workers(url))
+        [pid] = processes.workers(url)
+        if sends:
+            pub.send(b"message")
+        until(lambda: processes.load(pid) < 0.2)
+
+    def test_its_process_ends_after_a_close_that_does_not_wait(self, mq_context):
+        url = self.fresh()
+        pub = mq_context.socket("pub", bind=url)
+        pub.wait_peers(1, LIMIT)
+        pub.send(b"message")
+        pub.close(linger=0)
+        until(lambda: not processes.all_of(url), LIMIT)
+
     @pytest.mark.parametrize("end", ["pub", "sub"])
     def test_libnorm_ends_its_process_and_another_one_goes_on(self, mq_context, end):
         """What was lost by it is counted exactly."""
