@@ -24,7 +24,13 @@ from typing import Any
 
 from mqcore.base.living import Living
 from mqcore.base.native import threading, time
-from mqcore.journal.errors import JournalBusy, JournalError, JournalLocked, JournalNotFound
+from mqcore.journal.errors import (
+    JournalBusy,
+    JournalClosed,
+    JournalError,
+    JournalLocked,
+    JournalNotFound,
+)
 from mqcore.journal.store.group_leases import begin_anew
 from mqcore.journal.store.horizon import NAME
 from mqcore.journal.store.place import HALF, make_folder
@@ -161,16 +167,24 @@ class Lock:
         return JournalLocked(f"process {number or '?'}{where} writes to {folder}", pid=number)
 
     def check(self) -> None:
-        """JournalNotFound: the path leads to another folder by now, which is not ours to change."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        """JournalNotFound: the path leads to another folder by now, which is not ours to change.
+        JournalClosed: the lock was released, by a signal handler that has closed the writer."""
+        try:
             if os.path.samestat(os.fstat(self.folder), os.stat(self._path)):
                 return
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:
+            if self.file >= 0:
+                raise
+        if self.file < 0:
+            raise JournalClosed(f"the writer of {self._path} is closed")
         raise JournalNotFound(f"{self._path} was moved or deleted while its writer was open",
                               hint="messages go where it is by now; close the writer, and open "
                                    "it there")
 
     def changing(self) -> contextlib.AbstractContextManager[None]:
-        """See CompactionLock. JournalNotFound, as check()."""
+        """See CompactionLock. JournalNotFound, JournalClosed, as check()."""
         self.check()
         return _changing(self.file)
 
