@@ -18,22 +18,25 @@ class Interrupt(Exception):
 
 
 @pytest.fixture
-def interrupt():
-    """Call it to interrupt what the main thread sleeps in, soon."""
+def armed():
+    """A list: what the main thread does, once something is in it, is interrupted soon, once."""
+    armed, over = [], threading.Event()
+
     def handler(*_):
-        raise Interrupt
+        if armed:
+            armed.clear()
+            raise Interrupt
 
-    def soon():
-        # again and again: the first one may come before the main thread sleeps
-        def strike():
-            while not struck.wait(0.05):
-                signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
-        threading.Thread(target=strike, daemon=True).start()
+    def strike():
+        while not over.wait(0.05):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
 
-    struck = threading.Event()
     former = signal.signal(signal.SIGUSR1, handler)
-    yield soon, struck
-    struck.set()
+    striker = threading.Thread(target=strike, daemon=True)
+    striker.start()
+    yield armed
+    over.set()
+    striker.join()
     signal.signal(signal.SIGUSR1, former)
 
 
@@ -49,8 +52,7 @@ def test_it_runs_and_ends():
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_an_interrupted_join_is_made_again(interrupt, times):
-    soon, struck = interrupt
+def test_an_interrupted_join_is_made_again(armed, times):
     go, over = threading.Event(), []
 
     def work():
@@ -59,20 +61,13 @@ def test_an_interrupted_join_is_made_again(interrupt, times):
 
     thread = Thread(work, "busy")
     thread.start()
-    for n in range(times):
+    for _ in range(times):
         with pytest.raises(Interrupt):
-            if n == 0:
-                soon()
+            armed.append("now")
             thread.join()
         assert thread.is_alive() and not over
-    struck.set()
-    while True:
-        try:
-            go.set()
-            thread.join()
-            break
-        except Interrupt:       # one was under way
-            pass
+    go.set()
+    thread.join()
     assert over and not thread.is_alive()
 
 
