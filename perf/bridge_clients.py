@@ -198,6 +198,8 @@ class Served:
     def __init__(self, kind: str, size: int, count: int) -> None:
         self.kind, self.arguments = kind, [str(size), str(count)]
         self.url = ""
+        self.cluster: Any = None
+        self.process: Any = None
 
     def start(self) -> Served:
         if self.kind == "kafka":
@@ -207,18 +209,17 @@ class Served:
             return self
         self.process = subprocess.Popen([sys.executable, __file__, *self.arguments],
                                         stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
         return self
 
     def close(self) -> None:
-        if self.kind == "kafka":
+        """Also what has started only in part."""
+        if self.cluster is not None:
             self.cluster.kill()
-            return
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
 
 
 async def serve(size: int, count: int) -> None:

@@ -66,6 +66,7 @@ class StreamSource(RedisSide, Source):
         await super().open()
         self.old: str | None = "0"
         self.next_claim = 0.0
+        self.entry = f"{self.at.shown} {self.at['stream']}"
         try:
             await self.client.xgroup_create(self.at["stream"], self.at["group"], id="0",
                                             mkstream=True)
@@ -104,7 +105,7 @@ class StreamSource(RedisSide, Source):
         return [self._message(number, fields, True) for number, fields in answer[1] if fields]
 
     def _message(self, number: bytes, fields: dict[bytes, bytes] | None, again: bool) -> Message:
-        name = f"{self.at.shown} {self.at['stream']} {number.decode()}"
+        name = f"{self.entry} {number.decode()}"
         when = int(number.partition(b"-")[0]) / 1000
         if fields is None:
             return Message(b"", id=name, token=number, time=when,
@@ -164,11 +165,12 @@ class RedisTarget(RedisSide, Target):
                     sent.append(index)
             answers = await batch.execute(raise_on_error=False)
         for index, answer in zip(sent, answers, strict=True):
+            if not isinstance(answer, Exception):
+                continue
             if isinstance(answer, self.transient):      # it has no space left, say
                 answer.taken = min([index, *refused])   # type: ignore[attr-defined]
                 raise answer
-            if isinstance(answer, Exception):
-                refused[index] = answer
+            refused[index] = answer
         return refused
 
     def put(self, batch: Any, message: Message) -> None:

@@ -170,11 +170,12 @@ class Runner:
                 continue
             end.worked()
             for message in found:
-                message.generation, message.size = generation, len(message.body)
+                message.generation = generation
+                message.size = size = len(message.body)
+                counts.held_bytes += size
             counts.received += len(found)
             counts.held += len(found)
             counts.waiting += len(found)
-            counts.held_bytes += sum(message.size for message in found)
             self._received.put_nowait(found)
 
     # -- deliver --
@@ -184,18 +185,19 @@ class Runner:
             batch = await self._received.get()
             while len(batch) < self._batch and not self._received.empty():
                 batch = batch + self._received.get_nowait()     # sources that return few at a time
-            await self._through([message for message in batch if not self._known(message)])
-            for message in batch:
-                if message.id is not None:
-                    self._done[message.id] = None
+            ids = [message.id for message in batch if message.id is not None]
+            await self._through(self._fresh(batch, self._done.keys() & ids))
+            self._done.update(dict.fromkeys(ids))
             self._taken.put_nowait(batch)
 
-    def _known(self, message: Message) -> bool:
-        if message.id is None or message.id not in self._done:
-            return False
-        self.counts.repeats += 1
-        self.counts.waiting -= 1
-        return True
+    def _fresh(self, batch: list[Message], known: set[str]) -> list[Message]:
+        """Those that the target does not have yet."""
+        if not known:
+            return batch
+        found = [message for message in batch if message.id not in known]
+        self.counts.repeats += len(batch) - len(found)
+        self.counts.waiting -= len(batch) - len(found)
+        return found
 
     async def _through(self, messages: list[Message]) -> None:
         """Until the target, or the dead-letter target, has each of them."""

@@ -37,6 +37,8 @@ class Table:
 
     def translate(self, message: Message, source: Side, target: Side) -> None:
         """Move the key between its header and its field, apply the rules, flag redelivery."""
+        if not message.headers and message.key is None and not message.redelivered:
+            return
         if not source.keyed and message.key is None:
             message.key = message.header(KEY)
         headers = [row for row in message.headers if row[0].lower() not in (KEY, REDELIVERED)]
