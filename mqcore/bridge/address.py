@@ -4,6 +4,7 @@ sockets."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
@@ -54,7 +55,7 @@ class Address:
         """What stands behind host and port, decoded, without the first slash."""
         return unquote(urlsplit(self.url).path.removeprefix("/"))
 
-    @property
+    @cached_property
     def shown(self) -> str:
         """The URL without a password."""
         parts = urlsplit(self.url)

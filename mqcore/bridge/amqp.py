@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from mqcore.bridge.address import Address
 from mqcore.bridge.errors import BridgeLost
 from mqcore.bridge.message import Message, text_of
-from mqcore.bridge.spi import Plugin, Setting, Side, Source, Target, need
+from mqcore.bridge.spi import Plugin, Setting, Side, Source, Target, arrived, need
 from mqcore.errors import UsageError
 
 PERSISTENT = 2
@@ -254,8 +254,7 @@ class AmqpTarget(AmqpSide, Target):
                                   mandatory=True)
         try:
             for index, future in waiting.items():
-                await asyncio.wait([future, self.lost], return_when=asyncio.FIRST_COMPLETED)
-                if not future.done() or future.cancelled():
+                if not await arrived(future, self.lost) or future.cancelled():
                     self.check()
                 if future.result():
                     full = BridgeLost(f"{self.explain()} is full, or cannot store a message")

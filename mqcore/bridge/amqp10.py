@@ -19,7 +19,7 @@ from typing import Any
 from mqcore.bridge.address import Address
 from mqcore.bridge.errors import BridgeLost
 from mqcore.bridge.message import Message, text_of
-from mqcore.bridge.spi import Plugin, Setting, Side, Source, Target, need
+from mqcore.bridge.spi import Plugin, Setting, Side, Source, Target, arrived, need
 from mqcore.errors import UsageError
 
 PORT, SECURE_PORT = 5672, 5671
@@ -326,8 +326,7 @@ class Amqp10Target(Amqp10Side, Target):
                 link.advance()
             wire.run()
             for index, future in waiting.items():
-                await asyncio.wait([future, self.lost], return_when=asyncio.FIRST_COMPLETED)
-                if not future.done():
+                if not await arrived(future, self.lost):
                     self.connected()
                 self.outcome(index, refused, *future.result())
         except (BridgeLost, ConnectionError) as lost:

@@ -25,7 +25,7 @@ from mqcore.journal.store.core import checksum
 _log = logging.getLogger("mqcore.bridge")
 
 ROOM, ROOM_BYTES = 2000, 8 << 20    # fetched and not yet received by the bridge
-BRIEF = 0.002           # seconds in the client while the bridge has messages to go on with
+BRIEF = 0.003           # instead of STEP, while the bridge has messages, or commits some
 KEEP = 1.0              # seconds between polls while the bridge wants no more
 ANSWER = 10_000         # ms that the client waits for an answer, also when it closes
 AGAIN = 0.2             # seconds until a commit that a rebalance has prevented is repeated
@@ -122,8 +122,8 @@ class KafkaSource(KafkaSide, Source):
         elif self.paused and not full:
             client.resume(client.assignment())
             self.paused = False
-        # the client sends no commit while a thread waits in it; and with 0, this would not count
-        # for max.poll.interval.ms
+        # the client sends no commit while a thread waits in it, and the bridge's next one is near;
+        # but with 0, this would not count for max.poll.interval.ms
         first = client.poll(BRIEF if self.waiting or self.committing else STEP)
         if first is not None:
             self._take([first])     # before the next call, which may take its partition away

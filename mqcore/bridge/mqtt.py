@@ -17,7 +17,7 @@ from typing import Any
 from mqcore.bridge.address import Address, matches
 from mqcore.bridge.errors import BridgeLost
 from mqcore.bridge.message import Message, text_of
-from mqcore.bridge.spi import Plugin, Setting, Side, Source, Target, need
+from mqcore.bridge.spi import Plugin, Setting, Side, Source, Target, arrived, need
 from mqcore.errors import UsageError
 
 ROOM = 10_000           # messages of QoS 0, which the broker sends without being asked, that wait
@@ -121,8 +121,7 @@ class MqttSide(Side):
 
     async def answer(self, future: asyncio.Future[Any]) -> Any:
         """Its result, or ConnectionError if the connection is lost before."""
-        await asyncio.wait([future, self.lost], return_when=asyncio.FIRST_COMPLETED)
-        if not future.done():
+        if not await arrived(future, self.lost):
             self.connected()
         return future.result()
 

@@ -18,7 +18,7 @@ from typing import Any
 from mqcore.bridge.address import Address, matches
 from mqcore.bridge.errors import BridgeLost
 from mqcore.bridge.message import Message, text_of
-from mqcore.bridge.spi import Plugin, Setting, Side, Source, Target, need
+from mqcore.bridge.spi import Plugin, Setting, Side, Source, Target, arrived, need
 from mqcore.errors import UsageError
 
 _log = logging.getLogger("mqcore.bridge")
@@ -318,8 +318,7 @@ class StreamTarget(NatsTarget):
     async def confirmed(self, waiting: dict[int, asyncio.Future[dict[str, Any]]],
                         refused: dict[int, Exception]) -> None:
         for index, future in waiting.items():
-            await asyncio.wait([future, self.lost], return_when=asyncio.FIRST_COMPLETED)
-            if not future.done():
+            if not await arrived(future, self.lost):
                 self.connected()
             error = future.result()
             if error.get("err_code") == TOO_LARGE:

@@ -66,7 +66,6 @@ class StreamSource(RedisSide, Source):
         await super().open()
         self.old: str | None = "0"
         self.next_claim = 0.0
-        self.entry = f"{self.at.shown} {self.at['stream']}"
         try:
             await self.client.xgroup_create(self.at["stream"], self.at["group"], id="0",
                                             mkstream=True)
@@ -105,7 +104,7 @@ class StreamSource(RedisSide, Source):
         return [self._message(number, fields, True) for number, fields in answer[1] if fields]
 
     def _message(self, number: bytes, fields: dict[bytes, bytes] | None, again: bool) -> Message:
-        name = f"{self.entry} {number.decode()}"
+        name = f"{self.at.shown} {self.at['stream']} {number.decode()}"
         when = int(number.partition(b"-")[0]) / 1000
         if fields is None:
             return Message(b"", id=name, token=number, time=when,

@@ -20,6 +20,7 @@ opens it again and repeats. The runner also owns back-pressure, order, counters 
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -130,3 +131,10 @@ def need(module: str, extra: str) -> Any:
     except ImportError as cause:
         raise NotSupported(f"this bridge needs the package {module.partition('.')[0]} ({cause})",
                            hint=f'pip install "mqcore[{extra}]"') from cause
+
+
+async def arrived(answer: asyncio.Future[Any], lost: asyncio.Future[Any]) -> bool:
+    """Wait until one of them is done. False: the connection was lost, and no answer came."""
+    if not answer.done():
+        await asyncio.wait([answer, lost], return_when=asyncio.FIRST_COMPLETED)
+    return answer.done()

@@ -16,12 +16,13 @@ from typing import Any
 
 from mqcore.bridge.address import Address
 from mqcore.bridge.message import Message, text_of
-from mqcore.bridge.spi import Plugin, Setting, Source, Target, need
+from mqcore.bridge.spi import Plugin, Setting, Source, Target, arrived, need
 from mqcore.bridge.threaded import BlockingSide
 from mqcore.errors import UsageError
 
 PORT, SECURE_PORT = 61613, 61614
 BEAT = 10_000           # ms between heart-beats
+GATHER = 0.002          # seconds between two looks at what the client's thread has read
 LEAVING = 2.0           # seconds for a DISCONNECT that the broker does not read
 SUBSCRIBED = "subscribed"
 # headers of a SEND that are orders to the broker, and of a MESSAGE that are the broker's
@@ -127,8 +128,7 @@ class StompSide(BlockingSide):
 
     async def answer(self, future: asyncio.Future[None]) -> None:
         """Until it is done. Raises what has ended the connection before."""
-        await asyncio.wait([future, self.lost], return_when=asyncio.FIRST_COMPLETED)
-        if not future.done():
+        if not await arrived(future, self.lost):
             self.connected()
 
     def receipt(self, name: str) -> asyncio.Future[None]:
@@ -150,7 +150,9 @@ class StompSide(BlockingSide):
 
 
 class Listener:
-    """Hands frames from the client's thread to the event loop, which it wakes once for many."""
+    """Hands frames from the client's thread to the event loop, which it wakes once for many. After
+    several at once it looks again by itself: two threads that wake each other all the time would
+    spend it on taking turns."""
 
     def __init__(self, side: StompSide, client: Any) -> None:
         self.side, self.client, self.loop = side, client, side.loop
@@ -166,8 +168,12 @@ class Listener:
 
     def hand_over(self) -> None:
         self.woken = False      # first: what comes from now on wakes the loop again
+        count = len(self.frames)
         while self.frames:
             self.side.told(self.client, self.frames.popleft())
+        if count > 1 and not self.woken:
+            self.woken = True
+            self.loop.call_later(GATHER, self.hand_over)
 
     on_message = on_receipt = on_error = on_connected = on_disconnected = told
 

@@ -6,17 +6,59 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from mqcore.base.threads import Thread
+from mqcore.base.waits import Condition
 from mqcore.bridge.spi import Side
+
+IDLE = 1.0      # seconds without a call after which a thread ends
+Job = Callable[[], Callable[[], object]]    # it returns what tells its caller
+
+
+class Worker:
+    """A thread for one call after the other; between two of them it is one of `idle`. A thread for
+    each call would have to wait for the GIL before it begins."""
+
+    def __init__(self, idle: list[Worker], job: Job) -> None:
+        self._idle = idle
+        self._came = Condition()
+        self._job: Job | None = job
+        self._ended = False
+        Thread(self._run, "mqcore-bridge").start()
+
+    def give(self, job: Job) -> bool:
+        """False: it has ended meanwhile."""
+        with self._came:
+            if not self._ended:
+                self._job = job
+                self._came.notify_all()
+            return not self._ended
+
+    def _run(self) -> None:
+        while True:
+            with self._came:
+                if not self._came.wait_for(lambda: self._job is not None, IDLE):
+                    self._ended = True
+                    return
+                job, self._job = self._job, None
+            assert job is not None
+            tell = job()
+            self._idle.append(self)         # first, so that the next call finds it
+            with suppress(RuntimeError):    # the loop has been closed
+                tell()
+            del job, tell
 
 
 class BlockingSide(Side):
     _threads: set[asyncio.Future[Any]]
+    _idle: list[Worker]
 
     async def in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """A blocking call of the client. It goes on if the caller is cancelled; see finished()."""
+        if not hasattr(self, "_threads"):
+            self._threads, self._idle = set(), []
         loop = asyncio.get_running_loop()
         running = loop.create_future()
 
@@ -24,18 +66,18 @@ class BlockingSide(Side):
             if not running.done():
                 done(result)
 
-        def body() -> None:
-            found: tuple[Callable[[Any], None], Any]
+        def body() -> Callable[[], object]:
             try:
-                found = running.set_result, work(*arguments)
+                return partial(loop.call_soon_threadsafe, settle, running.set_result,
+                               work(*arguments))
             except BaseException as error:
-                found = running.set_exception, error
-            with suppress(RuntimeError):        # the loop has been closed
-                loop.call_soon_threadsafe(settle, *found)
+                return partial(loop.call_soon_threadsafe, settle, running.set_exception, error)
 
-        Thread(body, "mqcore-bridge").start()
-        if not hasattr(self, "_threads"):
-            self._threads = set()
+        while self._idle:
+            if self._idle.pop().give(body):
+                break
+        else:
+            Worker(self._idle, body)
         self._threads.add(running)
         running.add_done_callback(self._ended)
         return await asyncio.shield(running)
