@@ -13,7 +13,7 @@ from mqcore.base.threads import Thread
 from mqcore.base.waits import Condition
 from mqcore.bridge.spi import Side
 
-IDLE = 1.0      # seconds without a call after which a thread ends
+IDLE = 0.2      # seconds without a call after which a thread ends
 Job = Callable[[], Callable[[], object]]    # it returns what tells its caller
 
 
