@@ -282,7 +282,8 @@ class Node(Core):
 
     def members(self, service: str | None = None) -> list[Member]:
         """The members that offer the service and can be reached, or all known members. This node is
-        one of them."""
+        one of them. Raises StateError before the node has joined."""
+        self.check_ready()
         if service is not None:
             return list(self.directory.offering(service))
         return list(self.directory)
@@ -295,11 +296,15 @@ class Node(Core):
         return stream
 
     def stats(self) -> dict[str, Any]:
-        """Counters by subject, exact at any moment."""
+        """Counters by subject, exact at any moment. Raises StateError before the node has
+        joined."""
+        self.check_ready()
         return report.stats(self)
 
     def explain(self) -> str:
         """In plain words: whom this node knows, whom it cannot reach and why, what was dropped."""
+        if not self.ready:
+            return "this node has not joined" + (", and is closed" if self.closed else "")
         return report.explain(self)
 
     def __repr__(self) -> str:
