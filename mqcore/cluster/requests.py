@@ -259,7 +259,7 @@ class Requests:
         now = time.monotonic()
         if frame.status == frames.LOST:
             score.refused(frame.load)
-            self._lost(call, attempt.member, "a gateway lost the member of another cluster")
+            self._lost(call, attempt.member, "the member passes requests on, and lost who had it")
             return
         score.answered(now - attempt.at, frame.load, now)
         if frame.status == frames.OK:
