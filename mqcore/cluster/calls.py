@@ -178,13 +178,17 @@ class Node(Core):
             queue_bytes: bytes of requests that wait beyond that. Further ones are refused at once.
             weight: a member of weight 2 gets about twice the requests of one of weight 1.
             urls: plain sockets of this program for the same service, which `cluster://NAME` yields.
+
+        Raises UsageError, and AddressError for one of the `urls` that no socket can connect to.
         """
         self.check()
         count_of(concurrency, "concurrency=", 1)
         count_of(queue_bytes, "queue_bytes=")
+        urls = texts_of(urls, "urls")
+        for url in urls:
+            self.links.check(url)
         return Service(self, name_of(name), handler, concurrency=concurrency,
-                       queue_bytes=queue_bytes, weight=weight_of(weight),
-                       urls=texts_of(urls, "urls"))
+                       queue_bytes=queue_bytes, weight=weight_of(weight), urls=urls)
 
     def serve(self, name: str, handler: Any, **options: Any) -> Service:
         """aserve(), within a plain `with`."""
