@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from mqcore.cluster.relay_binding import FINISH, UNREAD, Binding
 from mqcore.cluster.relay_frames import MAX_BODY, PORT
+from mqcore.cluster.relay_names import Names
 from mqcore.errors import OptionError, StateError
 
 MAX_BINDINGS = 256
@@ -55,6 +56,7 @@ class Relay:
         self.port = port
         self.counters: Counter[str] = Counter()
         self._net = net
+        self._names = Names(net)
         self._hosts = hosts
         self._limit = body_bytes
         self._servers: list[asyncio.Server] = []
@@ -115,8 +117,8 @@ class Relay:
             writer.close()
             return
         writer.transport.set_write_buffer_limits(high=UNREAD // 4)
-        binding = self._bindings[task] = Binding(self._net, reader, writer, self.counters,
-                                                 self._limit)
+        binding = self._bindings[task] = Binding(self._net, self._names, reader, writer,
+                                                 self.counters, self._limit)
         self.counters["bindings"] += 1
         try:
             await binding.run()
