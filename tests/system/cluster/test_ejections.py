@@ -1,4 +1,8 @@
-"""Members that fail too often are left out for a while: what tells of it comes in pairs."""
+"""Members that fail too often are left out for a while: what tells of it comes in pairs. Members
+that were idle get their share."""
+
+import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -84,3 +88,21 @@ def test_requests_that_a_broken_link_fails_eject_as_others_do(once, key, monkeyp
             assert not net.requests._ejected
 
     once(main)
+
+
+def test_a_burst_after_a_pause_goes_to_all():
+    """However much longer one of them has been idle."""
+    offer = SimpleNamespace(weight=1.0, hops=0)
+    those, scores = [], []
+    for number, at in enumerate((10.0, 30.0)):
+        score = balance.Score()
+        score.sent()
+        score.answered(0.2, 0, at)
+        scores.append(score)
+        those.append(SimpleNamespace(
+            score=lambda service, score=score: score,
+            record=SimpleNamespace(id=bytes([number]), zone="", services={"it": offer})))
+    balancer = balance.Balancer("", random.Random(4))
+    for _ in range(64):
+        balancer.choose(those, "it", 40.0).score("it").sent()
+    assert abs(scores[0].in_flight - scores[1].in_flight) < 5
