@@ -19,6 +19,7 @@ the relay's memory.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 from collections import Counter
 from typing import Any, Self
@@ -29,6 +30,7 @@ from mqcore.cluster.relay_names import Names
 from mqcore.errors import OptionError, StateError
 
 MAX_BINDINGS = 256
+LACKS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)    # no such address here
 
 
 class Relay:
@@ -74,12 +76,17 @@ class Relay:
         if self._servers:
             raise StateError("this relay listens already", hint="make another Relay")
         failed: OSError | None = None
+        chosen = bool(self.port)
         for host in self._hosts:
             try:
                 server = await asyncio.start_server(self._accept, host, self.port, limit=1 << 17)
             except OSError as error:
                 failed = error
-                continue
+                if error.errno in LACKS or not chosen:
+                    continue
+                # in use, say: bindings would get the other program at one of the hosts
+                await self.aclose()
+                break
             self._servers.append(server)
             self.port = server.sockets[0].getsockname()[1]      # the same at each host
         if not self._servers:

@@ -2,7 +2,9 @@
 read nothing."""
 
 import asyncio
+import socket
 
+import pytest
 from relay_client import SOON, Client, run
 
 from mqcore import cluster
@@ -21,6 +23,7 @@ from mqcore.cluster.relay_frames import (
     Welcome,
     encode,
 )
+from mqcore.errors import OptionError
 
 
 async def joined(relay, name):
@@ -124,3 +127,19 @@ def test_a_binding_that_asks_and_never_reads(monkeypatch):
             assert not relay.counters["stuck"]
             client.writer.transport.abort()
     run(test)
+
+
+def test_a_port_that_another_program_has_at_one_of_the_addresses(once, key):
+    """Bindings that take that address would talk to it."""
+    async def main():
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            async with cluster.ajoin(key) as net:
+                with pytest.raises(OptionError, match=f"port {port}"):
+                    async with Relay(net, port=port, hosts=("::1", "127.0.0.1")):
+                        pass
+                with pytest.raises(OptionError, match=f"port {port}"):
+                    async with Relay(net, port=port, hosts=("127.0.0.1", "::1")):
+                        pass
+
+    once(main)
