@@ -105,6 +105,14 @@ def handler_of(text: str) -> tuple[str, Any]:
     return name, found() if isinstance(found, type) else found
 
 
+def address_of(text: str) -> tuple[str, str]:
+    """NAME=URL."""
+    name, _, url = text.partition("=")
+    if not (name and url):
+        raise click.BadParameter(f"{text!r} is not of the form NAME=URL")
+    return name, url
+
+
 @cluster.command()
 @click.option("--serve", "serves", multiple=True, metavar="NAME=MODULE:OBJECT",
               help="Serve this object, or an object of this class. Repeatable.")
@@ -123,11 +131,11 @@ def up(how: dict[str, Any], serves: tuple[str, ...], echoes: tuple[str, ...],
        adopts: tuple[str, ...], weight: float, drain: float, identity: str | None) -> None:
     """Run a node until Ctrl-C. Prints its address, then what changes in the cluster."""
     handlers = [handler_of(text) for text in serves] + [(name, Echo()) for name in echoes]
+    plain = [address_of(text) for text in adopts]
     with joined(how, identity) as net:
         for name, handler in handlers:
             net.serve(name, handler, weight=weight).start()
-        for text in adopts:
-            name, _, url = text.partition("=")
+        for name, url in plain:
             net.adopt(name, url)
         click.echo(net.url)
         sys.stdout.flush()

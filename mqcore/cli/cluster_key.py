@@ -9,6 +9,7 @@ import click
 
 from mqcore.cli.common import note
 
+ID = 16         # bytes of a node's id
 FILE = click.argument("file", type=click.Path(dir_okay=False))
 
 
@@ -90,7 +91,7 @@ def drop(file: str, secret: str) -> None:
 @click.argument("node")
 def ban(file: str, node: str) -> None:
     """Keep the node of this id (32 hex digits) out, even with the key."""
-    _change(file, lambda loaded: loaded.banning(bytes.fromhex(node)))
+    _change(file, lambda loaded: loaded.banning(_id_of(node)))
 
 
 @key.command()
@@ -98,7 +99,18 @@ def ban(file: str, node: str) -> None:
 @click.argument("node")
 def pardon(file: str, node: str) -> None:
     """Let a banned node in again."""
-    _change(file, lambda loaded: loaded.pardoning(bytes.fromhex(node)))
+    _change(file, lambda loaded: loaded.pardoning(_id_of(node)))
+
+
+def _id_of(node: str) -> bytes:
+    try:
+        found = bytes.fromhex(node)
+    except ValueError:
+        found = b""
+    if len(found) != ID:
+        raise ValueError(f"{node!r} is no node's id: that has {2 * ID} hex digits, as "
+                         "`mq cluster identity FILE` prints it")
+    return found
 
 
 def _change(file: str, change: Any) -> None:

@@ -6,10 +6,10 @@ that remain, two random ones are compared (power of two choices, Mitzenmacher 20
 
     latency x (requests in flight + load that the member reported + 1) / weight
 
-so that a slow or busy member gets less without a count for all. A latency halves every FADE seconds
-without an answer, so that a member that was slow once is tried again. With `key`, rendezvous
-hashing (Thaler and Ravishankar 1998) chooses instead: one key goes to one member as long as that
-member is there.
+so that a slow or busy member gets less without a count for all. While nothing is in flight, the
+latency of a member halves every FADE seconds, so that one that was slow once is tried again, by one
+request. A burst after a pause thus goes to all. With `key`, rendezvous hashing (Thaler and
+Ravishankar 1998) chooses instead: one key goes to one member as long as that member is there.
 
 A member that fails EJECT times in a row is ejected for a time that grows with each ejection. At
 most half of a service's members are ejected at once.
@@ -85,7 +85,8 @@ class Score:
 
     def cost(self, weight: float, now: float) -> float:
         others = max(0, self.load - self.in_flight)
-        latency = self.expected(now) if self.latency else UNKNOWN
+        latency = UNKNOWN if not self.latency else \
+            self.latency if self.in_flight else self.expected(now)
         return latency * (self.in_flight + others + 1) / max(weight, 1e-9)
 
 

@@ -178,13 +178,17 @@ class Node(Core):
             queue_bytes: bytes of requests that wait beyond that. Further ones are refused at once.
             weight: a member of weight 2 gets about twice the requests of one of weight 1.
             urls: plain sockets of this program for the same service, which `cluster://NAME` yields.
+
+        Raises UsageError, and AddressError for one of the `urls` that no socket can connect to.
         """
         self.check()
         count_of(concurrency, "concurrency=", 1)
         count_of(queue_bytes, "queue_bytes=")
+        urls = texts_of(urls, "urls")
+        for url in urls:
+            self.links.check(url)
         return Service(self, name_of(name), handler, concurrency=concurrency,
-                       queue_bytes=queue_bytes, weight=weight_of(weight),
-                       urls=texts_of(urls, "urls"))
+                       queue_bytes=queue_bytes, weight=weight_of(weight), urls=urls)
 
     def serve(self, name: str, handler: Any, **options: Any) -> Service:
         """aserve(), within a plain `with`."""
@@ -282,7 +286,8 @@ class Node(Core):
 
     def members(self, service: str | None = None) -> list[Member]:
         """The members that offer the service and can be reached, or all known members. This node is
-        one of them."""
+        one of them. Raises StateError before the node has joined."""
+        self.check_ready()
         if service is not None:
             return list(self.directory.offering(service))
         return list(self.directory)
@@ -295,11 +300,15 @@ class Node(Core):
         return stream
 
     def stats(self) -> dict[str, Any]:
-        """Counters by subject, exact at any moment."""
+        """Counters by subject, exact at any moment. Raises StateError before the node has
+        joined."""
+        self.check_ready()
         return report.stats(self)
 
     def explain(self) -> str:
         """In plain words: whom this node knows, whom it cannot reach and why, what was dropped."""
+        if not self.ready:
+            return "this node has not joined" + (", and is closed" if self.closed else "")
         return report.explain(self)
 
     def __repr__(self) -> str:

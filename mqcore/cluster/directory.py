@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from mqcore.binding.sleep import Bell
 from mqcore.cluster.balance import Score
 from mqcore.cluster.checks import ends_at
 from mqcore.cluster.frames import Offer, Record
@@ -25,8 +26,9 @@ BACKLOG = 1000          # events that a slow reader may leave unread
 @dataclasses.dataclass(frozen=True)
 class Event:
     """Something that changed in the cluster. `kind` is one of "joined", "left", "failed",
-    "suspect", "alive", "offers" (services changed), "link", "link lost", "key rejected",
-    "refused", "trouble", "resolved" (a host name that did not)."""
+    "suspect", "alive", "offers" (services changed), "link", "link lost", "ejected" and "restored"
+    (from and to a service, which is the reason), "key rejected", "refused", "trouble", "resolved"
+    (a host name that did not)."""
 
     at: float           # time.time()
     kind: str
@@ -205,18 +207,25 @@ class Events:
         self.wake()
 
     def wake(self) -> None:
+        self.ring()
         for bell in self._bells:
-            bell.wake()
+            if not isinstance(bell, Bell):
+                bell.wake()
+
+    def ring(self) -> None:
+        """wake(), in any thread, those that wait since before the node joined."""
+        for bell in list(self._bells):
+            if isinstance(bell, Bell):
+                bell.ring()
 
     async def anext(self, timeout: float | None = None) -> Event | None:
         """The next event; None after the time-out, or when the node has left."""
-        from mqcore.binding.sleep import Nap
-
         limit = ends_at(timeout)
         while not self._queue:
             if self.closed:
                 return None
-            nap = self._node.loop.nap() if self._node.begun else Nap()
+            # a node that has not joined may do so, or be closed, in another thread
+            nap = self._node.loop.nap() if self._node.begun else Bell()
             self._bells.append(nap)
             try:
                 if not await nap.wait(limit):
@@ -227,7 +236,7 @@ class Events:
 
     def next(self, timeout: float | None = None) -> Event | None:
         """anext(), blocking."""
-        if self._node.loop.over:
+        if self._node.ended or self._node.loop.over:
             return self._queue.popleft() if self._queue else None
         found: Event | None = self._node.loop.call(self.anext, timeout)
         return found

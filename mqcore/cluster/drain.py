@@ -139,6 +139,7 @@ def abandon(node: Core) -> None:
         return
     for stream in list(node._streams):
         stream.closed = True        # no reader of this loop waits
+        stream.ring()
     if not hasattr(node, "links"):
         return
     node.links.socket.close(0)

@@ -131,7 +131,6 @@ class AsyncioLoop(Loop):
         self.tasks: set[Any] = set()
         self._door = threading.RLock()  # over _ended; reentrant: for a handler of signals
         self._ended = False
-        self._ending = False        # the node has left, and aclose() ends its tasks
         asyncio: Any = sys.modules["asyncio"]
         # from Python 3.12 on, a task begins at once: a handler that waits for nothing is then over
         # without another turn of the loop
@@ -161,9 +160,14 @@ class AsyncioLoop(Loop):
     async def _guard(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         try:
             await function(*args)
-        except (self._cancelled, KeyboardInterrupt, SystemExit, GeneratorExit):
+        except self._cancelled:
+            raise
+        except (KeyboardInterrupt, SystemExit):     # the run of this loop ends, and raises it
+            self._current(self.loop).add_done_callback(_look_at)
             raise
         except BaseException as error:
+            if isinstance(error, GeneratorExit) and self.loop.is_closed():
+                raise       # not a handler's: this coroutine is thrown away
             self.trouble(error)
         finally:        # a callback of the task would cost a turn of the loop
             self.tasks.discard(self._current(self.loop))
@@ -218,9 +222,7 @@ class AsyncioLoop(Loop):
                     raise _gone()
             return future.result()
         except CancelledError:
-            if self._ending or self.over:       # the node has left, and the loop ends
-                raise _gone() from None
-            raise
+            raise _cut_off() from None
         except BaseException:
             if not self.loop.is_closed():
                 future.cancel()
@@ -232,7 +234,6 @@ class AsyncioLoop(Loop):
 
     async def aclose(self) -> None:
         asyncio: Any = sys.modules["asyncio"]
-        self._ending = True
         if self._armed is not None:
             self._armed.cancel()
         for pool in self.pools.values():
@@ -353,6 +354,8 @@ class TrioLoop(Loop):
             return self.trio.from_thread.run(function, *args, trio_token=self.token)
         except self.trio.RunFinishedError:
             raise _gone() from None
+        except self.trio.Cancelled:
+            raise _cut_off() from None
 
     async def aclose(self) -> None:
         with self.trio.CancelScope(shield=True):
@@ -390,12 +393,23 @@ def _nothing() -> None:
     """What cancels a task that is over."""
 
 
+def _look_at(task: Any) -> None:
+    """Else the task complains that nobody has asked for its exception."""
+    if not task.cancelled():
+        task.exception()
+
+
 def _forked() -> Forked:
     return Forked("this node belongs to the parent process", hint="join in the child")
 
 
 def _gone() -> NodeClosed:
     return NodeClosed("this node has left the cluster, and its event loop has ended")
+
+
+def _cut_off() -> NodeClosed:
+    """Of a blocking call: a loop that ends cancels all tasks, before it is over."""
+    return NodeClosed("this call was cancelled: the node's event loop ends, or has ended")
 
 
 def loop_here(trouble: Callable[[BaseException], None]) -> Loop:

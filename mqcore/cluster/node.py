@@ -218,6 +218,11 @@ class Core:
         if not self.ready:
             raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")
 
+    def check_ready(self) -> None:
+        """Raises what check() does, but for a node that has left: what it knew can be read."""
+        if not self.ready:
+            self.check()
+
     def check_here(self) -> None:
         """check(), in a call that is awaited: it must be in the node's own event loop."""
         self.check()
@@ -398,6 +403,7 @@ class Core:
     def _bury(self, member: Member | None, what: str, reason: str = "") -> None:
         if member is None or self.directory.members.get(member.record.id) is not member:
             return
+        self.requests.gone(member)
         self.directory.gone(member, what, reason)
         self.topics.gone(member)
         self.tunnels.gone(member, what == "left")
@@ -477,11 +483,13 @@ class Core:
     @property
     def url(self) -> str:
         """The address that other nodes can use as a seed."""
+        self.check_ready()
         return self.directory.me.url
 
     @property
     def id(self) -> str:
         """This node's id, 32 hex digits."""
+        self.check_ready()
         return self.directory.me.id
 
     def _mq_components(self) -> list[State]:

@@ -19,15 +19,18 @@ the relay's memory.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 from collections import Counter
 from typing import Any, Self
 
 from mqcore.cluster.relay_binding import FINISH, UNREAD, Binding
 from mqcore.cluster.relay_frames import MAX_BODY, PORT
+from mqcore.cluster.relay_names import Names
 from mqcore.errors import OptionError, StateError
 
 MAX_BINDINGS = 256
+LACKS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)    # no such address here
 
 
 class Relay:
@@ -55,6 +58,7 @@ class Relay:
         self.port = port
         self.counters: Counter[str] = Counter()
         self._net = net
+        self._names = Names(net)
         self._hosts = hosts
         self._limit = body_bytes
         self._servers: list[asyncio.Server] = []
@@ -72,12 +76,17 @@ class Relay:
         if self._servers:
             raise StateError("this relay listens already", hint="make another Relay")
         failed: OSError | None = None
+        chosen = bool(self.port)
         for host in self._hosts:
             try:
                 server = await asyncio.start_server(self._accept, host, self.port, limit=1 << 17)
             except OSError as error:
                 failed = error
-                continue
+                if error.errno in LACKS or not chosen:
+                    continue
+                # in use, say: bindings would get the other program at one of the hosts
+                await self.aclose()
+                break
             self._servers.append(server)
             self.port = server.sockets[0].getsockname()[1]      # the same at each host
         if not self._servers:
@@ -115,8 +124,8 @@ class Relay:
             writer.close()
             return
         writer.transport.set_write_buffer_limits(high=UNREAD // 4)
-        binding = self._bindings[task] = Binding(self._net, reader, writer, self.counters,
-                                                 self._limit)
+        binding = self._bindings[task] = Binding(self._net, self._names, reader, writer,
+                                                 self.counters, self._limit)
         self.counters["bindings"] += 1
         try:
             await binding.run()

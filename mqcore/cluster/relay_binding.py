@@ -18,6 +18,7 @@ from typing import Any
 from mqcore.cluster import relay_frames as frames
 from mqcore.cluster.errors import NoSuchService
 from mqcore.cluster.relay_frames import CHUNK, MAX_TEXT, MalformedPacket, encode
+from mqcore.cluster.relay_names import Names
 from mqcore.cluster.relay_tunnel import Pipe
 from mqcore.errors import Error
 
@@ -40,10 +41,11 @@ class Fault(Exception):
 class Binding:
     """A connection, from its first byte to its last."""
 
-    def __init__(self, net: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
-                 counters: Counter[str], limit: int) -> None:
+    def __init__(self, net: Any, names: Names, reader: asyncio.StreamReader,
+                 writer: asyncio.StreamWriter, counters: Counter[str], limit: int) -> None:
         self.cluster = ""
         self._net = net
+        self._names = names
         self._reader = reader
         self._writer = writer
         self._count = counters
@@ -90,6 +92,8 @@ class Binding:
     def stop(self) -> None:
         """The relay closes: `run` ends soon."""
         self._stopping = True
+        if self.full:       # it reads nothing, and would not read why either
+            self._writer.transport.abort()
         self._reader.feed_eof()
 
     async def _greet(self) -> bool:
@@ -106,8 +110,8 @@ class Binding:
             why = f"protocol {hello.version!r:.60} is not supported, {frames.VERSION} is"
         elif hello.cluster:
             try:
-                await self._service.enter_async_context(
-                    self._net.aserve(hello.cluster, _Handler(self)))
+                await self._names.enter(hello.cluster, self)
+                self._service.push_async_callback(self._names.leave, hello.cluster, self)
             except Error as error:
                 why = error.text
         if why:
@@ -135,6 +139,8 @@ class Binding:
                 answer = self._handlers[type(frame)](frame)
                 if answer is not None:
                     await answer
+                if self.full:       # of answers: the binding has to read them before it asks on
+                    await self._writer.drain()
             data = await self._reader.read(CHUNK)
             if not data:
                 return
@@ -158,7 +164,11 @@ class Binding:
             self._send(frames.Closed(reason))       # the last word
         self._writer.close()
         try:
-            await self._writer.wait_closed()
+            async with asyncio.timeout(FINISH):
+                await self._writer.wait_closed()
+        except TimeoutError:        # it does not read what it was sent
+            self._count["unread"] += 1
+            self._writer.transport.abort()
         except OSError:
             pass        # it was broken before
 
@@ -166,7 +176,8 @@ class Binding:
         if not self._writer.is_closing():
             self._writer.write(encode(frame))
 
-    def _full(self) -> bool:
+    @property
+    def full(self) -> bool:
         """Whether the binding does not read what it was sent."""
         return self._writer.transport.get_write_buffer_size() > UNREAD
 
@@ -227,7 +238,7 @@ class Binding:
             outcome = error.text
         finally:
             del self._asking[frame.id]
-            if self._full() and outcome is not None:
+            if self.full and outcome is not None:
                 outcome = "the binding does not read its replies"
             self._send(frames.Replied(frame.id, _fault(outcome) if isinstance(outcome, str)
                                       else outcome))
@@ -248,7 +259,7 @@ class Binding:
     async def serve(self, request: Any) -> bytes:
         """A request of the cluster, for the binding."""
         await self._ready.wait()
-        if len(self._asked) >= MAX_PENDING or self._full():
+        if len(self._asked) >= MAX_PENDING or self.full:
             self._count["refused_requests"] += 1
             raise Fault("the binding does not keep up")
         left = LONGEST if request.deadline is None else request.deadline - time.monotonic()
@@ -285,7 +296,7 @@ class Binding:
     async def hear(self, message: Any) -> None:
         """A broadcast of the cluster, for the binding."""
         await self._ready.wait()
-        if self._full():
+        if self.full:
             self._count["dropped"] += 1
         else:
             self._send(frames.Broadcasted(bytes(message.body)))
@@ -308,7 +319,7 @@ class Binding:
                 async for message in feed:
                     if message.topic != topic:
                         continue        # Iris has no wildcards: a star is a star
-                    if self._full():
+                    if self.full:
                         self._count["dropped"] += 1
                     else:
                         self._send(frames.Publish(topic, bytes(message.body)))
@@ -423,22 +434,6 @@ class Binding:
     def _next(self) -> int:
         self._number += 1
         return self._number - 1
-
-
-class _Handler:
-    """The binding as a service of the cluster."""
-
-    def __init__(self, binding: Binding) -> None:
-        self._binding = binding
-
-    async def request(self, request: Any) -> bytes:
-        return await self._binding.serve(request)
-
-    async def broadcast(self, message: Any) -> None:
-        await self._binding.hear(message)
-
-    async def tunnel(self, tunnel: Any) -> None:
-        await self._binding.carry(tunnel)
 
 
 def _fault(text: str) -> str:

@@ -80,6 +80,7 @@ class Requests:
         self.counts = dict.fromkeys(COUNTS, 0)
         self.pending = 0
         self.late = 0           # those of them that were made while the node drained
+        self._ejected: dict[Score, tuple[Member, str]] = {}     # and from which service
         self._ticked = time.monotonic()
         self._stood = float("-inf")     # when it was found that this loop had stood still
 
@@ -88,6 +89,25 @@ class Requests:
         if now - self._ticked > STILL:
             self._stood = now
         self._ticked = now
+        for score in [score for score in self._ejected if now >= score.until]:
+            self._restored(score)
+
+    def gone(self, member: Member) -> None:
+        """It has left, or failed."""
+        for score in [score for score, (one, _) in self._ejected.items() if one is member]:
+            self._restored(score)
+
+    def _failed(self, attempt: Attempt, now: float) -> None:
+        """It counts against its member."""
+        score = attempt.score
+        if score.failed(now):
+            if score in self._ejected:
+                self._restored(score)
+            self._ejected[score] = attempt.member, attempt.call.service
+            self.node.directory.event("ejected", attempt.member, attempt.call.service)
+
+    def _restored(self, score: Score) -> None:
+        self.node.directory.event("restored", *self._ejected.pop(score))
 
     def _stands(self, now: float) -> bool:
         """Whether this loop stands still, or has until a moment ago: the process was stopped, say.
@@ -204,8 +224,8 @@ class Requests:
         for attempt in call.attempts:
             if stands or now - attempt.at < P95 * attempt.score.expected(now):
                 attempt.score.released()
-            elif attempt.score.failed(now):
-                self.node.directory.event("ejected", attempt.member, call.service)
+            else:
+                self._failed(attempt, now)
             self._cancel(attempt)
         call.attempts.clear()
 
@@ -239,7 +259,7 @@ class Requests:
         now = time.monotonic()
         if frame.status == frames.LOST:
             score.refused(frame.load)
-            self._lost(call, attempt.member, "a gateway lost the member of another cluster")
+            self._lost(call, attempt.member, "the member passes requests on, and lost who had it")
             return
         score.answered(now - attempt.at, frame.load, now)
         if frame.status == frames.OK:
@@ -262,7 +282,7 @@ class Requests:
             if self._stands(now):
                 attempt.score.released()
             else:
-                attempt.score.failed(now)
+                self._failed(attempt, now)
             self._lost(call, member, reason)
 
     def _lost(self, call: Call, member: Member, reason: str) -> None:

@@ -9,8 +9,7 @@ Each look-up joins the cluster as a node without services, and leaves it.
 
 from __future__ import annotations
 
-from mqcore.errors import AddressError, OptionError
-from mqcore.spi import url
+from mqcore.errors import AddressError, Error, OptionError
 from mqcore.spi.resolver import Options, Resolver
 
 
@@ -33,14 +32,20 @@ class Cluster(Resolver):
             raise OptionError("cluster:// needs key= and seeds=",
                               hint="write cluster://NAME?key=FILE&seeds=URL")
         found: list[str] = []
+        wrong: Error | None = None
         with cluster.join(cluster.Key.load(options["key"]), seeds=seeds) as node:
             if len(node.members()) == 1:
                 raise cluster.ClusterError(f"no node of the cluster answers at "
                                            f"{', '.join(seeds)}", hint="is one running there?")
-            for member in node.members(address):
-                found += member.services[address].urls
-        for text in found:
-            url.parse(text)
+            for text in (text for member in node.members(address)
+                         for text in member.services[address].urls):
+                try:
+                    node.links.check(text)
+                    found.append(text)
+                except Error as error:      # what one member says takes nothing from the others
+                    wrong = error
+        if wrong is not None and not found:
+            raise wrong
         return found
 
 

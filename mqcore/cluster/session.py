@@ -115,7 +115,10 @@ class Session:
         self._waited = False                    # and whether that one was in a line before
         self._cut_bytes = 0                     # of large frames
         self._lines = self._short, self._long, self._topics = Line(), Line(), Line()
-        self._requests: dict[int, Line] = {}    # by number: those in lines that are still wanted
+        self._requests: dict[int, Line] = {}    # by number: those in lines that are still wanted,
+        # and those that are being cut: the size of each, what is left, and who sends it
+        self._large: dict[int, tuple[int, list[memoryview], partial[bool]]] = {}
+        self._large_of: dict[int, int] = {}     # their numbers by that of the large frame
         self._marked = False                    # mark() has been called
         self._partial: dict[int, bytearray] = {}
         self._held = 0
@@ -203,6 +206,10 @@ class Session:
             if len(self._partial) >= BULKS:
                 raise MalformedFrame(f"a peer has more than {BULKS} unfinished frames")
             whole = self._partial[part.bulk] = bytearray()
+        if part.last and not size:      # it has been withdrawn
+            self._held -= len(self._partial.pop(part.bulk))
+            self._count(0)
+            return None
         self._held += size
         if self._held > HELD + frames.BODY:
             raise MalformedFrame(f"a peer's unfinished frames have more than {HELD} bytes")
@@ -302,15 +309,28 @@ class Session:
         return data[1] != REQUEST or number_of(data) in self._requests
 
     def withdraw(self, number: int) -> bool:
-        """A request is not wanted any more. Whether it waited in a line: it will not be sent."""
+        """A request is not wanted any more. Whether it will not be sent, or no more of it."""
         line = self._requests.pop(number, None)
         if line is None:
-            return False
+            return self._withdraw_large(number)
         line.unwanted += 1
         # others have their place when these are half of all; a mark counts on their number
         if 2 * line.unwanted > len(line.frames) and not self._marked:
             line.frames = deque(filter(self._wanted, line.frames))
             line.bytes, line.unwanted = sum(map(len, line.frames)) + ROW * len(line.frames), 0
+        return True
+
+    def _withdraw_large(self, number: int) -> bool:
+        if number not in self._large:
+            return False
+        size, rest, source = self._large.pop(number)
+        left, bulk = rest.pop(), source.args[1]
+        self.sources.cut.discard(source)
+        self._cut_bytes -= len(left)
+        del self._bulks[bulk], self._large_of[bulk]
+        if len(left) < size and self._seal(frames.encode(frames.Part(bulk, b"", True))):
+            self.window.send(COST)
+        self.sources.feed_soon()
         return True
 
     def _send_next(self, line: Line) -> bool:
@@ -345,7 +365,12 @@ class Session:
         self._bulk_id += 1
         self._cut_bytes += len(data)
         self._bulks[self._bulk_id] = data[1] in NEWS
-        self.sources.enter_cut(partial(self._send_part, [memoryview(data)], self._bulk_id))
+        source = partial(self._send_part, [memoryview(data)], self._bulk_id)
+        if data[1] == REQUEST:
+            number = number_of(data)
+            self._large[number] = len(data), source.args[0], source
+            self._large_of[self._bulk_id] = number
+        self.sources.enter_cut(source)
         if publishes:
             self._publishing, self._waited = self._bulk_id, False
 
@@ -355,6 +380,8 @@ class Session:
         self.sources.clear()
         self._bulks.clear()
         self._requests.clear()
+        self._large.clear()
+        self._large_of.clear()
         self._cut_bytes = self._publishing = 0
         return count
 
@@ -405,6 +432,8 @@ class Session:
             return False                # give_up() counts it
         self.window.send(len(piece) + COST, not more and self._bulks.pop(number, False))
         self._cut_bytes -= len(piece)
+        if not more and number in self._large_of:
+            self._large.pop(self._large_of.pop(number), None)
         if number == self._publishing and not more:
             self._publishing = 0
             if self._topics.frames and not self._topics.entered:

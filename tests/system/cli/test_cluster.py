@@ -69,6 +69,17 @@ def test_what_is_wrong_is_said(cluster, tmp_path):
     assert status == 1 and "cannot read the key" in err
 
 
+def test_arguments_that_are_no_ids_and_no_addresses(tmp_path):
+    key = tmp_path / "a.key"
+    assert run(*mq("cluster", "key", "new", key))[0] == 0
+    for node in ("zz", "abcd", "0" * 31):
+        status, _, err = run(*mq("cluster", "key", "ban", key, node))
+        assert status == 1 and "32 hex digits" in err and "fromhex" not in err
+    for what in ("nonsense", "=tcp://127.0.0.1:1", "old="):
+        status, _, err = run(*mq("cluster", "up", "--key", key, "--adopt", what))
+        assert status == 2 and "NAME=URL" in err
+
+
 def test_keys(tmp_path):
     key = tmp_path / "a.key"
 

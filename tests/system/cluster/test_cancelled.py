@@ -350,3 +350,23 @@ def test_requests_that_are_cancelled_keep_no_place(once, key):
                                        "refused": 1, "expired": 0, "cancelled": 10}
 
     once(main)
+
+
+@pytest.mark.parametrize("size", [200 << 10, 20 << 20])
+def test_a_large_request_that_is_cancelled_is_not_sent_on(once, key, size):
+    """What is left of it has no claim to the link, and the next one is not refused."""
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("echo", Echo()):
+            await two.await_members("echo", timeout=LIMIT)
+            link, = (member.link for member in two.members("echo"))
+            for turns in range(TURNS):
+                over = await cut(lambda: two.arequest("echo", bytes(size), timeout=LIMIT), turns)
+                assert over or not link.session.waiting
+                assert len(await two.arequest("echo", bytes(100_000), timeout=LIMIT)) == 100_000
+            back, = (member.link for member in one.members() if not member.me)
+            assert await one.until(lambda: not back.serving, LIMIT)
+            assert not link.session._large and not link.session._bulks and not back.session._held
+            assert link.usable and nothing(two) and not two.links.dropped and not one.links.dropped
+
+    once(main)

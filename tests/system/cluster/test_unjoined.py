@@ -1,0 +1,151 @@
+"""Nodes that have not joined yet, and event loops that end without their nodes."""
+
+import asyncio
+import threading
+
+import pytest
+import trio
+
+import mqcore as mq
+from mqcore import cluster
+from mqcore.binding.sleep import sleep
+from mqcore.testing import until
+
+pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
+LIMIT = 50.0
+LOOKS = {"members": lambda net: net.members(), "stats": lambda net: net.stats(),
+         "url": lambda net: net.url, "id": lambda net: net.id}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_what_a_node_does_not_know_before_it_has_joined(once, key, look):
+    net = cluster.ajoin(key)
+    with pytest.raises(mq.StateError, match="not joined yet"):
+        look(net)
+    assert net.explain() == "this node has not joined"
+    net.close()
+    with pytest.raises(cluster.NodeClosed):
+        look(net)
+    assert "closed" in net.explain()
+
+    async def main():
+        async with cluster.ajoin(key) as other:
+            before = look(other)
+        assert type(look(other)) is type(before)    # and what it knew when it left
+
+    once(main)
+
+
+@pytest.mark.parametrize("where", ["here", "thread"])
+def test_who_waits_for_events_of_a_node_that_never_joins(run, key, where):
+    async def main():
+        net = cluster.ajoin(key)
+        events, found = net.events(), []
+
+        async def wait():
+            found.append(await events.anext())
+
+        async with cluster.ajoin(key) as other:
+            other.loop.spawn(wait)
+            assert await other.until(lambda: events._bells, LIMIT)
+            if where == "here":
+                await net.aclose()
+            else:
+                await other.loop.in_thread(net.close)
+            assert await other.until(lambda: found, LIMIT)
+        assert found == [None] and events.next() is None and list(net.events()) == []
+
+    run(main)
+
+
+class Stuck:
+    async def request(self, req):
+        await sleep(LIMIT)
+
+    async def tunnel(self, tun):
+        await sleep(LIMIT)
+
+
+WAITS = {"request": lambda net: net.request("it", b"", timeout=None),
+         "members": lambda net: net.wait_members("nobody"),
+         "events": lambda net: net.events().next(),
+         "feed": lambda net: net.subscribe("t").start().recv(),
+         "tunnel": lambda net: net.tunnel("it").__enter__().recv()}
+
+
+@pytest.mark.parametrize("run", [asyncio.run, trio.run], ids=["asyncio", "trio"])
+def test_threads_that_wait_when_the_event_loop_ends(key, run):
+    """Its end cancels what they wait for, which is not theirs to know."""
+    found = {}
+
+    def wait(name, call, net):
+        try:
+            found[name] = call(net)
+        except BaseException as error:
+            found[name] = error
+
+    async def main():
+        net = await cluster.ajoin(key).__aenter__()
+        await net.aserve("it", Stuck()).astart()
+        begun = [threading.Thread(target=wait, args=(name, call, net))
+                 for name, call in WAITS.items()]
+        for thread in begun:
+            thread.start()
+        assert await net.until(lambda: net.requests.pending and net.tunnels.open and net._streams
+                               and net.topics.feeds and net._naps, LIMIT)
+        return net, begun
+
+    net, begun = run(main) if run is trio.run else run(main())
+    for thread in begun:
+        thread.join(LIMIT)
+    net.close()
+    assert {name: type(error) for name, error in found.items()} == \
+        dict.fromkeys(WAITS, cluster.NodeClosed)
+
+
+class Ends:
+    def __init__(self, error):
+        self.error = error
+
+    async def request(self, req):
+        raise self.error
+
+
+def test_a_handler_that_exits_leaves_no_complaint(key, caplog):
+    """Nobody waits for the task of a handler: the end of the program tells what it raised."""
+    found = []
+
+    def ask(url):
+        with cluster.join(key, seeds=[url]) as net:
+            net.wait_members("it", timeout=LIMIT)
+            try:
+                net.request("it", b"", timeout=LIMIT)
+            except cluster.ClusterError as error:
+                found.append(error)
+
+    async def main():
+        async with cluster.ajoin(key) as net, net.aserve("it", Ends(SystemExit(3))):
+            asking = threading.Thread(target=ask, args=(net.url,))
+            asking.start()
+            threads.append(asking)
+            await asyncio.sleep(LIMIT)
+
+    threads = []
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(main())
+    threads[0].join(LIMIT)
+    assert ended.value.code == 3 and found[0].code in ("remote", "member_lost")
+    until(lambda: not threads[0].is_alive())
+    assert not [record for record in caplog.records if "never retrieved" in record.message]
+
+
+def test_a_handler_that_raises_generator_exit(once, key, caplog):
+    async def main():
+        async with cluster.ajoin(key) as net, net.aserve("it", Ends(GeneratorExit())):
+            with pytest.raises(cluster.RemoteError) as caught:
+                await net.arequest("it", b"", timeout=LIMIT)
+            assert caught.value.kind == "GeneratorExit"
+            assert await net.until(lambda: net.counts.get("trouble"), LIMIT)
+
+    once(main)
+    assert not [record for record in caplog.records if "never retrieved" in record.message]
