@@ -314,6 +314,26 @@ def test_a_broken_handler_is_counted(ctx):
     pull.close()
 
 
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()],
+                         ids=lambda error: type(error).__name__)
+def test_a_handler_that_wants_to_end_its_thread_is_reported_and_the_log_goes_on(
+        ctx, logger, capsys, error):
+    class Leaves(logging.Handler):
+        def emit(self, record):
+            if record.mq_endpoint == "inproc://x":
+                raise error
+
+    logger.handlers.insert(0, Leaves())
+    pull = mq.Pull(context=ctx)
+    with mq.log_events(pull, logger) as log:
+        pull.bind("inproc://x").close()
+        pull.bind("inproc://y").close()
+        logger.records.until(lambda record: record.mq_endpoint == "inproc://y")
+    assert type(error).__name__ in capsys.readouterr().err
+    assert log.suppressed >= 1 and not ctx._hub.observers
+    pull.close()
+
+
 def test_levels_are_not_formatted_in_vain(ctx, logger):
     logger.setLevel(logging.WARNING)
     with mq.Pull(context=ctx) as pull, mq.log_events(pull, logger) as log:
