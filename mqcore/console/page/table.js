@@ -91,7 +91,8 @@ export class Table {
     const before = this.rows;
     this.rows = new Map();
     answer.rows.forEach((row, index) => {
-      const key = this.key(row);
+      let key = this.key(row);
+      while (this.rows.has(key)) key = `${key}+`;     // two components may have one name
       const line = before.get(key) || this.line();
       before.delete(key);
       this.rows.set(key, line);
