@@ -1,7 +1,7 @@
 """`mq top`: what it shows, in a pipe and in a terminal; how it ends."""
 
-import io
 import dataclasses
+import io
 import json
 import os
 import pty
