@@ -9,14 +9,13 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from mqcore.api.context import Context
+from mqcore.base.described import report
 from mqcore.base.living import Living
 from mqcore.base.threads import Thread
 from mqcore.base.waits import Event as Flag
@@ -207,8 +206,7 @@ class EventLog:
         except BaseException:   # such as SystemExit, which would end this thread unseen
             self._ended += 1
             if self._ended <= REPORTED:
-                with suppress(Exception):
-                    sys.excepthook(*sys.exc_info())
+                report()
             return False
         return True
 

@@ -2,6 +2,7 @@
 the middle of everything."""
 
 import json
+import logging
 import os
 import threading
 
@@ -126,6 +127,35 @@ def test_a_crowd_of_clients_is_cut_to_the_limit():
             sock.close()
         until(lambda: len(monitor.look(watcher.url)) == 1)
         assert watcher.counts["failed"] == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_a_handler_that_raises_opens_no_limit(error, monkeypatch, capsys):
+    class Raises(logging.Handler):
+        def emit(self, record):
+            raise error
+
+    log = logging.getLogger("mqcore.monitor")
+    handler = Raises()
+    log.addHandler(handler)
+    try:
+        with mq.Context(monitor=True) as context, mq.Context() as other:
+            watcher = context._monitor
+            crowd = []
+            while len(crowd) < agent.CLIENTS + 3:   # one after the other: the listener ends none
+                crowd.append(mq.Surveyor(connect=watcher.url, context=other, reconnect=60.0))
+                until(lambda: crowd[-1].endpoints[0].state in ("connected", "waiting"))
+            until(lambda: watcher.counts["refused"] == 3)
+            until(lambda: len(watcher._answers._links.peers) == agent.CLIENTS)
+            watcher._failed(ValueError("of the monitor's own"))
+            other.close(0)
+            until(lambda: len(monitor.look(watcher.url)) == 1)
+        if error is RuntimeError:       # one that ends the program is for the program
+            monkeypatch.setenv("MQCORE_MONITOR", "perhaps")
+            mq.Context().close()
+    finally:
+        log.removeHandler(handler)
+    assert error.__name__ in capsys.readouterr().err
 
 
 def test_a_reader_that_sleeps_loses_its_own_events_only(monkeypatch):
