@@ -101,7 +101,7 @@ export class Table {
       if (this.body.children[index] !== line) this.body.insertBefore(line, this.body.children[index]);
     });
     for (const line of before.values()) line.remove();
-    if (focused !== document.activeElement && focused.isConnected) focused.focus();
+    if (focused !== document.activeElement) (focused.isConnected ? focused : this.search).focus();
   }
 
   line() {

@@ -260,6 +260,22 @@ def test_components_of_one_name_have_a_row_each(browser, folder):
     click(browser, "#pause")
 
 
+def test_the_keyboard_stays_in_the_table_when_its_row_goes(browser, folder):
+    with mq.Context(monitor=True) as context, Console() as console:
+        stays = mq.Pull(bind="inproc://stays", context=context)
+        goes = mq.Push(connect="inproc://stays", context=context, linger=0)
+        browser.open(console.url)
+        shows(browser, "#view tbody", ["push"])
+        browser.run("""[...document.querySelectorAll('#view td button')].find(
+            (one) => one.innerText.startsWith("push")).focus()""")
+        goes.close()
+        until(lambda: "push" not in browser.run(
+            "document.querySelector('#view tbody').textContent"), LIMIT)
+        assert browser.run("document.activeElement.type") == "search"
+        stays.close()
+    click(browser, "#pause")
+
+
 def test_a_damaged_secret_is_named(browser):
     with Console() as console:
         assert browser.open(f"{console.url}#x") == []
