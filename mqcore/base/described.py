@@ -19,7 +19,7 @@ def described(error: BaseException) -> str:
 
 
 def report() -> None:
-    """Print the exception that is handled now, as Python prints one that ends a program. For threads
-    that go on, where a handler of `logging` has raised SystemExit, say. Raises nothing."""
+    """Print the exception that is handled now, as Python prints one that ends a program. For
+    threads that go on, where a handler of `logging` has raised SystemExit, say. Raises nothing."""
     with suppress(Exception):
         sys.excepthook(*sys.exc_info())

@@ -112,7 +112,7 @@ def test_a_crowd_of_clients_is_cut_to_the_limit():
                  for _ in range(agent.CLIENTS + 10)]
 
         def cut():
-            """Who comes while 16 others shake hands is ended by the listener, others by the door."""
+            """The listener ends who comes while 16 shake hands, and the agent who comes later."""
             states = [sock.endpoints[0].state for sock in crowd]
             assert watcher.counts["refused"] <= 10
             return states.count("connected") == agent.CLIENTS and states.count("waiting") == 10
