@@ -59,6 +59,24 @@ gc.collect()
 """
 
 
+LEAVES = """
+import logging, mqcore as mq
+class Leaves(logging.Handler):
+    seen = []
+    def emit(self, record):
+        self.seen.append(record)
+        if len(self.seen) == 1:
+            raise SystemExit
+logging.getLogger("mqcore.debug").addHandler(Leaves())
+with mq.Pull(bind="inproc://x") as pull:
+    while len(Leaves.seen) < 2:
+        try:
+            pull.recv(timeout=3)
+        except mq.Timeout:
+            pass
+"""
+
+
 class Records(logging.Handler):
     """Keeps records, and hands each to `wait()`."""
 
@@ -387,6 +405,11 @@ def test_blocked_calls_are_explained(tmp_path):
     assert all(line.startswith("blocked for ") for line in lines)
     assert "no peer has connected yet" in recv[0]
     assert "neither bound nor connected" in send[0]
+
+
+def test_a_handler_that_wants_to_end_the_thread_does_not(tmp_path):
+    lines, _ = debugged(LEAVES, tmp_path)
+    assert lines[-1] == "SystemExit"
 
 
 def test_leaked_sockets_are_named_with_their_place(tmp_path):
