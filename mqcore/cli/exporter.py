@@ -73,7 +73,8 @@ def serve(registry: Any, host: str, port: int) -> None:
 
 
 def limit(server: Any) -> None:
-    """Each connection has a thread of prometheus_client's server, which waits for ever."""
+    """Close connections that are idle for IDLE seconds. prometheus_client's server gives each one a
+    thread without a time-out."""
     class Limited(server.RequestHandlerClass):  # type: ignore[misc]
         timeout = IDLE
 

@@ -17,7 +17,7 @@ from mqcore.monitor.protocol import PeerFacts, Snapshot, SocketFacts
 
 Key = tuple[str, int, int]      # context, socket, peer (0: the socket itself)
 COUNTERS = ("sent", "received", "bytes_out", "bytes_in", "drops")
-SOON = 1e-6     # seconds between two looks that have rates; those of fewer might be no numbers
+SOON = 1e-6     # seconds; two looks that are closer together have no rates, which might be infinite
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def test_a_crowd_of_clients_is_cut_to_the_limit():
                  for _ in range(agent.CLIENTS + 10)]
 
         def cut():
-            """The listener ends who comes while 16 shake hands, and the agent who comes later."""
+            """The listener closes connections beyond 16 handshakes, the agent those beyond 16."""
             states = [sock.endpoints[0].state for sock in crowd]
             assert watcher.counts["refused"] <= 10
             return states.count("connected") == agent.CLIENTS and states.count("waiting") == 10
