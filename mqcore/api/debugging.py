@@ -16,6 +16,7 @@ import time
 from types import FrameType
 from typing import Any
 
+from mqcore.base.described import report
 from mqcore.base.native import threading
 from mqcore.base.threads import Thread
 from mqcore.base.waits import Event as Flag
@@ -116,8 +117,8 @@ def _run() -> None:
     while not pause.wait(EVERY):
         try:
             looks.look(time.monotonic())
-        except Exception:       # a debugging aid never ends the program that it watches
-            _log.exception("the look at blocked calls failed")
+        except BaseException:   # such as a handler's SystemExit, which would end this thread unseen
+            report()
 
 
 def moved(sock: Any) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mqcore.api.context import Context
+from mqcore.base.described import report
 from mqcore.base.living import Living
 from mqcore.base.threads import Thread
 from mqcore.base.waits import Event as Flag
@@ -27,6 +28,7 @@ TURN = 16           # events that the thread logs before it looks whether a repo
 KEYS = 16 << 10     # pairs of socket and kind that have a rate of their own
 OTHERS = -1, ""
 PAUSE = 1.0         # seconds after which what was suppressed is reported
+REPORTED = 10       # attempts of a handler to end the thread whose traceback is printed
 #: the level of an event's kind; others are DEBUG
 LEVELS = {
     "PatternFailed": logging.ERROR,
@@ -84,6 +86,7 @@ class EventLog:
         self._queue: deque[Event] = deque()
         self._lost = 0
         self._told = 0
+        self._ended = 0     # how often a handler wanted to end the thread
         self.logged = self.suppressed = 0
         self._wake = Flag()
         self._ending = False
@@ -170,13 +173,15 @@ class EventLog:
         text = f"{event.socket.pattern} {key[0]}: {event}"
         if before:
             text += f" ({before} more like this were suppressed)"
-        self._write(level, text, {
+        if self._write(level, text, {
             "mq_event": event.kind, "mq_socket": key[0], "mq_pattern": event.socket.pattern,
             "mq_endpoint": event.endpoint, "mq_reason": event.reason, "mq_at": event.at,
             "mq_peer": event.peer.id if event.peer is not None else None,
             "mq_address": event.peer.address if event.peer is not None else "",
-            "mq_suppressed": before})
-        self.logged += 1
+            "mq_suppressed": before}):
+            self.logged += 1
+        else:
+            self._lost += 1
 
     def _report(self) -> None:
         """Say what was suppressed since the last record of its kind."""
@@ -189,14 +194,21 @@ class EventLog:
         if lost:
             self._told += lost
             self.suppressed += lost
-            self._write(logging.WARNING, f"{lost} events were not logged: the logger is too slow",
-                        {"mq_event": "", "mq_suppressed": lost})
+            self._write(logging.WARNING, f"{lost} events were not logged: the logger is too slow, "
+                        "or fails", {"mq_event": "", "mq_suppressed": lost})
 
-    def _write(self, level: int, text: str, facts: dict[str, Any]) -> None:
+    def _write(self, level: int, text: str, facts: dict[str, Any]) -> bool:
+        """Whether the logger took it. A handler's own failure ends nothing."""
         try:
             self._logger.log(level, "%s", printable(text), extra=facts)
-        except Exception:       # a handler's own failure: logging has no better place for it
-            self._lost += 1
+        except Exception:       # logging has no better place for it
+            return False
+        except BaseException:   # such as SystemExit, which would end this thread unseen
+            self._ended += 1
+            if self._ended <= REPORTED:
+                report()
+            return False
+        return True
 
 
 def printable(text: str) -> str:

@@ -10,6 +10,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mqcore.base.described import described
@@ -49,7 +50,8 @@ def attach(context: Context, wanted: Any) -> Any:
 @functools.lru_cache(maxsize=64)
 def _warn(text: str) -> None:
     """Once: a program may make any number of contexts."""
-    _log.warning("%s", text)
+    with suppress(Exception):       # of a handler: the variable is not the program's own
+        _log.warning("%s", text)
 
 
 def asked() -> bool:

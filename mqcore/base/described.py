@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
+
 
 def described(error: BaseException) -> str:
     """Its type and text, as "KeyError: 'name'", in a form that any decoder takes. A __str__ that
@@ -13,3 +16,10 @@ def described(error: BaseException) -> str:
     name = type(error).__name__
     found = f"{name}: {text}" if text else name
     return found.encode("utf-8", "backslashreplace").decode()
+
+
+def report() -> None:
+    """Print the exception that is handled now, as Python prints one that ends a program. For
+    threads that go on, where a handler of `logging` has raised SystemExit, say. Raises nothing."""
+    with suppress(Exception):
+        sys.excepthook(*sys.exc_info())

@@ -207,7 +207,7 @@ class Runner:
             generation = await end.opened()
             size = min(size, end.side.at_once or size)
             some = left[:size]
-            began = time.time()
+            start, began = time.time(), time.monotonic()
             try:
                 refused = await self._sent(end, some)
             except end.transient as error:
@@ -230,21 +230,20 @@ class Runner:
                     await self._bury(message, refused[index])
             self._took(len(some) - len(refused))
             if RING.users:
-                self._record(some, refused, began)
+                self._record(some, refused, start, time.monotonic() - began)
             left = left[len(some):]
 
     def _record(self, messages: Sequence[Message], refused: Mapping[int, Exception],
-                began: float) -> None:
+                start: float, took: float) -> None:
         """A span for each traced message, for this process's monitor. The headers go on as they
         came, so what follows has the same parent."""
-        took = time.time() - began
         for index, message in enumerate(messages):
             context = extract(message.headers)
             if context is not None and context.sampled:
                 error = refused.get(index)
                 RING.add(SpanRecord(
                     context.trace_id, context.child().span_id, context.span_id,
-                    f"bridge to {self.target.side.explain()}"[:LONGEST_NAME], "producer", began,
+                    f"bridge to {self.target.side.explain()}"[:LONGEST_NAME], "producer", start,
                     took, "" if error is None else type(error).__name__))
 
     def _took(self, count: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from mqcore.cli.common import monitors, note
 from mqcore.errors import BindError
 
 PORT = 9464     # the default of OpenTelemetry's exporters for Prometheus
+IDLE = 10       # seconds until a connection is closed that sends no request, or reads no answer
 
 
 def host_and_port(_ctx: click.Context, _param: click.Parameter, given: str) -> tuple[str, int]:
@@ -58,6 +60,7 @@ def serve(registry: Any, host: str, port: int) -> None:
     except OSError as error:
         raise BindError(f"cannot serve metrics at {host}:{port}: {error.strerror or error}",
                         hint="choose another address with --bind, or port 0") from None
+    limit(server)
     shown = f"[{host}]" if ":" in host else host
     note(f"metrics at http://{shown}:{server.server_port}/metrics")
     try:
@@ -67,3 +70,16 @@ def serve(registry: Any, host: str, port: int) -> None:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def limit(server: Any) -> None:
+    """Close connections that are idle for IDLE seconds. prometheus_client's server gives each one a
+    thread without a time-out."""
+    class Limited(server.RequestHandlerClass):  # type: ignore[misc]
+        timeout = IDLE
+
+        def handle(self) -> None:
+            with suppress(TimeoutError):
+                super().handle()
+
+    server.RequestHandlerClass = Limited

@@ -35,6 +35,7 @@ from mqcore.api.context import Context
 from mqcore.api.poller import Poller
 from mqcore.api.pubsub import XPub
 from mqcore.api.survey import Respondent
+from mqcore.base.described import report
 from mqcore.base.living import Living
 from mqcore.base.threads import Thread
 from mqcore.base.waits import Event, start_behind
@@ -208,12 +209,13 @@ class Agent:
     def _failed(self, error: BaseException) -> None:
         self.counts["failed"] += 1
         if self.counts["failed"] <= 10:
-            _log.error("the monitor failed: %s", "".join(traceback.format_exception(error)))
+            _say(logging.ERROR, "the monitor failed: %s",
+                 "".join(traceback.format_exception(error)))
 
     def _refused(self, why: str, peer: Any) -> None:
         self.counts["refused"] += 1
         if self.counts["refused"] <= 10:
-            _log.warning("the monitor at %s refused %s: %s", self.url, peer, why)
+            _say(logging.WARNING, "the monitor at %s refused %s: %s", self.url, peer, why)
 
     def _subscriptions(self) -> None:
         """Observe the program's sockets while there is a subscriber. A client that subscribes and
@@ -389,6 +391,14 @@ class _Door:
         with links.hub.lock:
             return next((conn.owner_ids[0] for conn in list(links.connections.values())
                          if conn.peer is not None and conn.peer.id == number), None)
+
+
+def _say(level: int, text: str, *facts: object) -> None:
+    """Threads that must go on write to the log, and its handlers may raise anything."""
+    try:
+        _log.log(level, text, *facts)
+    except BaseException:
+        report()
 
 
 def _failure(code: str, text: str) -> bytes:

@@ -17,6 +17,7 @@ from mqcore.monitor.protocol import PeerFacts, Snapshot, SocketFacts
 
 Key = tuple[str, int, int]      # context, socket, peer (0: the socket itself)
 COUNTERS = ("sent", "received", "bytes_out", "bytes_in", "drops")
+SOON = 1e-6     # seconds; two looks that are closer together have no rates, which might be infinite
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Rates:
     def _rates(self, key: Key, clock: float, counts: tuple[int, ...],
                known: dict[Key, Any]) -> tuple[float, ...]:
         then, before, rates = self._last.get(key, (clock, counts, (0.0,) * len(counts)))
-        if clock > then:        # else it is the same look again
+        if clock - then > SOON:     # else it is the same look again
             rates = tuple(max(0, new - old) / (clock - then)
                           for new, old in zip(counts, before, strict=True))
         known[key] = clock, counts, rates

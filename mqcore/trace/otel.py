@@ -33,8 +33,11 @@ def use(provider: api.TracerProvider | None = None) -> None:
     tracer = api.get_tracer(SCOPE, tracer_provider=provider)
 
     def begin(span: Span) -> tuple[Any, TraceContext]:
-        inside = contexts.Context() if span.parent is None else api.set_span_in_context(
-            _foreign(span.parent), contexts.Context())
+        inside = None       # the current context: a sampler tells local parents from remote ones
+        if span.parent is None:
+            inside = contexts.Context()
+        elif span.parent != _get():
+            inside = api.set_span_in_context(_foreign(span.parent), contexts.Context())
         made = tracer.start_span(span.name, inside, api.SpanKind[span.kind.upper()])
         context = _own(made)
         if context is None or span.parent is not None and context.span_id == span.parent.span_id:

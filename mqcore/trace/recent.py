@@ -81,7 +81,11 @@ def spans(trace_id: str = "") -> list[SpanRecord]:
 
 def stats() -> dict[str, int]:
     """Counters of this process: `recorded` spans, those `overwritten` by later ones, headers that
-    were ignored because they are `malformed`, each time that they are read, and messages whose
-    trace was `left_out` because their headers are as many or as large as is allowed."""
+    were ignored because they are `malformed`, and messages whose trace was `left_out` because their
+    headers are as many or as large as is allowed.
+
+    `malformed` counts readings, not messages: `extract()`, `Job.trace_context`, `with job` and
+    `Records.trace_context()` each parse the headers anew, so that no message keeps a parsed copy. A
+    message of a cluster is read once."""
     with RING.lock:
         return dict(RING.counts)

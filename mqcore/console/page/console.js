@@ -4,9 +4,10 @@
 import { Map_ } from "./map.js";
 import { PEERS, Socket_ } from "./socket.js";
 import { Table, clock, exact, make, number, put, seconds } from "./table.js";
-import { Req, text } from "./zws.js";
+import { Req, bytes, text } from "./zws.js";
 
 const EVERY = 1000, POINTS = 60;
+const LARGEST = 262144;     // bytes of a request, as requests.py has it
 const $ = (id) => document.getElementById(id);
 const token = location.hash.slice(1);
 const scheme = location.protocol === "https:" ? "wss" : "ws";
@@ -16,7 +17,11 @@ let wake = () => {};
 let req = null;
 
 async function ask(request) {
-  const [answer] = await req.request(JSON.stringify(request));
+  const data = bytes(JSON.stringify(request));
+  if (data.length > LARGEST) {    // the console would end the connection, again and again
+    return { op: "failure", text: `this is too long by ${exact(data.length - LARGEST)} bytes` };
+  }
+  const [answer] = await req.request(data);
   return JSON.parse(text(answer));
 }
 
@@ -233,8 +238,9 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && state.view === "socket") show(state.before || "sockets");
 });
 
-if (!token) {
-  put($("status"), "The address has no secret: open the one that mq console has printed.");
+if (!/^[\w-]+$/.test(token)) {
+  put($("status"), token ? "The secret in the address is damaged: open the one that mq console has "
+    + "printed." : "The address has no secret: open the one that mq console has printed.");
   $("status").classList.add("bad");
 } else {
   req = new Req(`${scheme}://${location.hostname}:${port}/${token}`, { reconnectMax: 5 });

@@ -91,7 +91,8 @@ export class Table {
     const before = this.rows;
     this.rows = new Map();
     answer.rows.forEach((row, index) => {
-      const key = this.key(row);
+      let key = this.key(row);
+      while (this.rows.has(key)) key = `${key}+`;     // two components may have one name
       const line = before.get(key) || this.line();
       before.delete(key);
       this.rows.set(key, line);
@@ -100,7 +101,7 @@ export class Table {
       if (this.body.children[index] !== line) this.body.insertBefore(line, this.body.children[index]);
     });
     for (const line of before.values()) line.remove();
-    if (focused !== document.activeElement && focused.isConnected) focused.focus();
+    if (focused !== document.activeElement) (focused.isConnected ? focused : this.search).focus();
   }
 
   line() {

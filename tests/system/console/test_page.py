@@ -1,6 +1,7 @@
 """The page of `mq console` in headless Chromium: live, quiet, small, on a phone, by keyboard."""
 
 import base64
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -12,7 +13,7 @@ from waiting import until
 
 import mqcore as mq
 from mqcore import journal
-from mqcore.console import Console
+from mqcore.console import Console, requests
 from mqcore.console.web import FILES, FOLDER
 from mqcore.monitor import Publish
 
@@ -236,6 +237,64 @@ def test_a_socket_that_is_opened_again_has_its_endpoints(browser, shop):
             shows(browser, "#view dl", ["high-water marks"])
             assert "bind ipc://" in browser.run("document.querySelector('#view ul').textContent")
             press(browser, "Escape", 27)
+    click(browser, "#pause")
+
+
+def test_components_of_one_name_have_a_row_each(browser, folder):
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            context = stack.enter_context(mq.Context(monitor=True))
+            front, back = context.socket("router"), context.socket("dealer")
+            front.bind("inproc://front")
+            back.bind("inproc://back")
+            stack.enter_context(mq.device(front, back))
+        console = stack.enter_context(Console())
+        browser.open(console.url)
+        click(browser, "#view-components")
+        for page in ("#view-sockets", "#view-components") * 2:      # each draws the table again
+            click(browser, page)
+            shows(browser, "#title", [page[6:].title()])
+            shows(browser, "#view tbody", ["router 1"])
+        until(lambda: console.counts["answered"] > 8, LIMIT)
+        assert browser.run("document.querySelectorAll('#view tbody tr').length") == 2
+    click(browser, "#pause")
+
+
+def test_the_keyboard_stays_in_the_table_when_its_row_goes(browser, folder):
+    with mq.Context(monitor=True) as context, Console() as console:
+        stays = mq.Pull(bind="inproc://stays", context=context)
+        goes = mq.Push(connect="inproc://stays", context=context, linger=0)
+        browser.open(console.url)
+        shows(browser, "#view tbody", ["push"])
+        browser.run("""[...document.querySelectorAll('#view td button')].find(
+            (one) => one.innerText.startsWith("push")).focus()""")
+        goes.close()
+        until(lambda: "push" not in browser.run(
+            "document.querySelector('#view tbody').textContent"), LIMIT)
+        assert browser.run("document.activeElement.type") == "search"
+        stays.close()
+    click(browser, "#pause")
+
+
+def test_a_damaged_secret_is_named(browser):
+    with Console() as console:
+        assert browser.open(f"{console.url}#x") == []
+        shows(browser, "#status", ["The secret in the address is damaged"])
+
+
+def test_a_message_that_is_too_long_is_refused_and_the_page_lives(browser, shop):
+    size(browser, 900, 760)
+    with Console(control=True) as console:
+        browser.open(console.url)
+        shows(browser, "#view tbody", ["pull 2"])
+        open_socket(browser, "pull 2")
+        shows(browser, "#view", ["Send a message"])
+        for length, words in ((requests.LARGEST, ["Not sent", "too long"]), (10, ["Sent to"])):
+            browser.run(f"document.querySelector('#send textarea').value = 'x'.repeat({length})")
+            click(browser, "#send button")
+            shows(browser, "#sent", words)
+        assert complaints(browser) == []
+        assert f"LARGEST = {requests.LARGEST};" in (FOLDER / "console.js").read_text()
     click(browser, "#pause")
 
 

@@ -59,6 +59,24 @@ gc.collect()
 """
 
 
+LEAVES = """
+import logging, mqcore as mq
+class Leaves(logging.Handler):
+    seen = []
+    def emit(self, record):
+        self.seen.append(record)
+        if len(self.seen) == 1:
+            raise SystemExit
+logging.getLogger("mqcore.debug").addHandler(Leaves())
+with mq.Pull(bind="inproc://x") as pull:
+    while len(Leaves.seen) < 2:
+        try:
+            pull.recv(timeout=3)
+        except mq.Timeout:
+            pass
+"""
+
+
 class Records(logging.Handler):
     """Keeps records, and hands each to `wait()`."""
 
@@ -314,6 +332,26 @@ def test_a_broken_handler_is_counted(ctx):
     pull.close()
 
 
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()],
+                         ids=lambda error: type(error).__name__)
+def test_a_handler_that_wants_to_end_its_thread_is_reported_and_the_log_goes_on(
+        ctx, logger, capsys, error):
+    class Leaves(logging.Handler):
+        def emit(self, record):
+            if record.mq_endpoint == "inproc://x":
+                raise error
+
+    logger.handlers.insert(0, Leaves())
+    pull = mq.Pull(context=ctx)
+    with mq.log_events(pull, logger) as log:
+        pull.bind("inproc://x").close()
+        pull.bind("inproc://y").close()
+        logger.records.until(lambda record: record.mq_endpoint == "inproc://y")
+    assert type(error).__name__ in capsys.readouterr().err
+    assert log.suppressed >= 1 and not ctx._hub.observers
+    pull.close()
+
+
 def test_levels_are_not_formatted_in_vain(ctx, logger):
     logger.setLevel(logging.WARNING)
     with mq.Pull(context=ctx) as pull, mq.log_events(pull, logger) as log:
@@ -367,6 +405,11 @@ def test_blocked_calls_are_explained(tmp_path):
     assert all(line.startswith("blocked for ") for line in lines)
     assert "no peer has connected yet" in recv[0]
     assert "neither bound nor connected" in send[0]
+
+
+def test_a_handler_that_wants_to_end_the_thread_does_not(tmp_path):
+    lines, _ = debugged(LEAVES, tmp_path)
+    assert lines[-1] == "SystemExit"
 
 
 def test_leaked_sockets_are_named_with_their_place(tmp_path):

@@ -1,10 +1,12 @@
 """Metrics: Prometheus, OpenTelemetry, the exporter, and the dashboard that reads them."""
 
+import contextlib
 import gc
 import json
 import os
 import re
 import signal
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -12,13 +14,14 @@ import pytest
 from monitored import child, end
 from programs import mq as command
 from programs import run, starter
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import until
 
 import mqcore as mq
 from mqcore import bridge, journal, monitor
 from mqcore.base.components import COMPONENTS, State
+from mqcore.cli import exporter
 from mqcore.cli.top import slowest
 from mqcore.monitor import metrics, otel
 from mqcore.monitor.metrics import FRESH, METRICS, Source, values
@@ -375,6 +378,28 @@ def test_the_exporter_serves_all_processes_of_the_user():
     finally:
         for process in processes:
             end(process)
+
+
+def test_a_connection_that_asks_for_nothing_is_closed(monkeypatch, context, traffic, capsys):
+    monkeypatch.setattr(exporter, "IDLE", 0.2)
+    registry = CollectorRegistry()
+    registry.register(Collector(context))
+    server, thread = start_http_server(0, "127.0.0.1", registry)
+    try:
+        exporter.limit(server)
+        with contextlib.ExitStack() as stack:
+            for request in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: x\r\n"):
+                sock = stack.enter_context(socket.create_connection(server.server_address, 60))
+                sock.sendall(request)
+                assert sock.recv(1) == b""
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics",
+                                    timeout=60) as answer:
+            assert b"mqcore_socket_sent_messages_total" in answer.read()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert capsys.readouterr().err == ""
 
 
 def test_once_prints_them():

@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from urllib.parse import quote
 
@@ -129,6 +131,41 @@ def test_a_bad_variable_is_no_error(monkeypatch, value, caplog):
     assert "has no effect" in caplog.text
     with mq.Context(monitor=True):
         assert len(monitor.look()) == 1
+
+
+#: makes a context, becomes another user if it can, makes another one, and closes both or none
+DROPS = """
+import os, sys, mqcore as mq
+def work(name):
+    context = mq.Context()
+    push, pull = (context.socket(pattern) for pattern in ("push", "pull"))
+    push.bind("inproc://" + name)
+    pull.connect("inproc://" + name)
+    push.send(b"x")
+    assert pull.recv(timeout=30) == b"x"
+    return context
+first = work("first")
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+second = work("second")
+if sys.argv[1] == "close":
+    first.close()
+    second.close()
+"""
+
+
+@pytest.mark.parametrize("ends", ["close", "leave"])
+@pytest.mark.parametrize("where", ["1", "mine", "read-only/x", "/proc/self/x", "/dev/null/x",
+                                   "/nonexistent/x"])
+def test_a_program_that_gives_up_its_rights_goes_on(tmp_path, where, ends):
+    (tmp_path / "read-only").mkdir(mode=0o555)
+    value = where if where == "1" else str(tmp_path / where)
+    done = subprocess.run([sys.executable, "-c", DROPS, ends], capture_output=True, text=True,
+                          timeout=60, env={**os.environ, "MQCORE_MONITOR": value})
+    assert done.returncode == 0, done.stderr
+    assert all("has no effect" in line for line in done.stderr.splitlines()), done.stderr
 
 
 def test_a_forked_child_leaves_it_alone():

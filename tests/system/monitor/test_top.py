@@ -1,5 +1,6 @@
 """`mq top`: what it shows, in a pipe and in a terminal; how it ends."""
 
+import dataclasses
 import io
 import json
 import os
@@ -286,6 +287,14 @@ def test_rates_of_two_looks():
     assert rates.update([shot(4.0, 300)])[0].out_rate == 0.0
     rates.update([])
     assert rates.update([shot(5.0, 900)])[0].out_rate == 0.0        # forgotten meanwhile
+
+
+def test_rates_of_a_clock_that_stands_still_are_numbers():
+    """JSON has no word for infinity."""
+    rates = Rates()
+    for clock, sent in ((0.0, -(1 << 63)), (5e-324, (1 << 63) - 1)):
+        row, = rates.update([shot(clock, sent)])
+        json.dumps(dataclasses.asdict(row), allow_nan=False)
 
 
 def test_orders_are_total():

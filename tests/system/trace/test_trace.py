@@ -1,10 +1,13 @@
 """A trace through real processes: cluster, journal, queues, and `mq trace`."""
 
 import asyncio
+import itertools
 import json
 import os
 import tempfile
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from programs import starter
@@ -124,9 +127,13 @@ def test_a_span_may_have_begun_before_its_cause_by_another_clock():
     assert [row[0] for row in rows] == ["+0.000", "-250.000"]
 
 
-def test_a_bridge_passes_a_trace_on(tmp_path):
+def test_a_bridge_passes_a_trace_on(tmp_path, monkeypatch):
+    from mqcore.bridge import runner as of_bridges
     from mqcore.bridge.runner import Runner
 
+    # a clock that is set back meanwhile
+    monkeypatch.setattr(of_bridges, "time", SimpleNamespace(
+        time=itertools.count(2e9, -1).__next__, monotonic=time.monotonic))
     sides = [f"journal:{tmp_path}/{name}?topic=t" for name in ("in", "out")]
     with journal.open(tmp_path / "in", "a", topic="t", trace=True) as writer:
         with trace.span("write") as span:
@@ -149,6 +156,7 @@ def test_a_bridge_passes_a_trace_on(tmp_path):
     finally:
         RING.end("test")
     assert kept.parent_id == span.context.span_id and kept.name.startswith("bridge to journal ")
+    assert 0 <= kept.duration < 60 and 1e9 < kept.start <= 2e9
     with journal.open(tmp_path / "out", topic="t") as reader:
         records = reader.read(0)
         assert records.trace_context(0) == span.context

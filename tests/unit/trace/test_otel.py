@@ -59,6 +59,17 @@ def test_its_current_span_travels(exported):
         assert ids(span)[1] == trace.current().span_id
 
 
+def test_a_parent_of_this_program_is_not_remote(exported):
+    """A sampler may decide otherwise for those of other programs (ParentBased)."""
+    finished, provider = exported
+    with trace.span("served", parent=TraceContext.new()), trace.span("inner"), \
+            provider.get_tracer("program").start_as_current_span("of the program"), \
+            trace.span("innermost"):
+        pass
+    assert {one.name: one.parent.is_remote for one in finished()} == {
+        "served": True, "inner": False, "of the program": False, "innermost": False}
+
+
 def test_without_an_sdk_traces_go_on():
     from opentelemetry.trace import NoOpTracerProvider
 
