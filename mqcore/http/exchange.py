@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -10,6 +9,7 @@ from urllib.parse import parse_qsl
 
 from mqcore.http.bounds import Limits, Stats
 from mqcore.http.problem import TYPE, Header, Problem
+from mqcore.http.within import within
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -58,26 +58,29 @@ class Exchange:
         length = self.headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:19]) > most:
             raise self._too_large()
-        held = 0
-        parts: list[bytes] = []
         try:
-            async with asyncio.timeout(self.limits.body_time):
-                while True:
-                    message = await self._part()
-                    data: bytes = message.get("body", b"")
-                    self.stats.held_bytes += len(data)
-                    held += len(data)
-                    if held > most:
-                        raise self._too_large()
-                    if self.stats.held_bytes > self.limits.bodies_bytes:
-                        raise Problem(503, "bodies", "the gateway holds too many bodies now",
-                                      "send it again later", [(b"retry-after", b"1")])
-                    parts.append(data)
-                    if not message.get("more_body"):
-                        return parts[0] if len(parts) == 1 else b"".join(parts)
+            return await within(self.limits.body_time, self._parts(most))
         except TimeoutError:
             raise Problem(408, "slow_body", "the body was not complete within "
                           f"{self.limits.body_time:g} s", "send it faster") from None
+
+    async def _parts(self, most: int) -> bytes:
+        held = 0
+        parts: list[bytes] = []
+        try:
+            while True:
+                message = await self._part()
+                data: bytes = message.get("body", b"")
+                self.stats.held_bytes += len(data)
+                held += len(data)
+                if held > most:
+                    raise self._too_large()
+                if self.stats.held_bytes > self.limits.bodies_bytes:
+                    raise Problem(503, "bodies", "the gateway holds too many bodies now",
+                                  "send it again later", [(b"retry-after", b"1")])
+                parts.append(data)
+                if not message.get("more_body"):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
             self.stats.held_bytes -= held
 
@@ -101,8 +104,7 @@ class Exchange:
     async def send(self, message: Message) -> None:
         """Raises Gone, after it has cut the connection, if the client does not read."""
         try:
-            async with asyncio.timeout(self.limits.send_time):
-                await self._send(message)
+            await within(self.limits.send_time, self._sent(message))
         except TimeoutError:
             self.stats.slow += 1
             cut = self.scope.get("mqcore.abort")
@@ -111,6 +113,9 @@ class Exchange:
             raise Gone from None
         except OSError:
             raise Gone from None
+
+    async def _sent(self, message: Message) -> None:
+        await self._send(message)
 
     async def start(self, status: int, kind: bytes, more: list[Header],
                     length: int | None = None) -> None:
