@@ -138,7 +138,7 @@ class Line(Connection):
                     return answer, sent > 1
             raise refused or self._away(timeout)
         finally:
-            if number >= 0 and kind is Get:
+            if number >= 0 and kind is Get and sent:
                 self._abandon_get(socket, number, asked)
 
     def _claim(self, socket: Dealer, here: set[int]) -> None:
@@ -165,9 +165,9 @@ class Line(Connection):
 
     def _abandon_get(self, socket: Dealer, number: int, asked: set[int]) -> None:
         """The caller has given up. Jobs that are on their way are kept. asked: the connections
-        that it went out over; over others comes no answer."""
+        that it went out over; the answer comes over no other. () where it waits for the first."""
         with contextlib.suppress(SocketClosed, JournalClosed):
-            if not asked & self._links(socket):
+            if asked and not asked & self._links(socket):
                 return
             self._abandoned.add(number)
             self._post(socket, encode(requests.Cancel(VERSION, self._next_number(), number)))

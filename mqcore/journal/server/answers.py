@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 from mqcore.errors import Error, UsageError
 from mqcore.journal.errors import (
+    NO_FILES,
     JournalBusy,
     JournalDenied,
     JournalFenced,
@@ -33,6 +35,7 @@ from mqcore.journal.store.segment import ANEW
 from mqcore.journal.store.snapshot import piece
 
 PATIENCE = 0.02         # seconds that one answer waits for the commits of other processes
+SHORT = NO_FILES | {errno.ENOMEM, errno.ENOBUFS}
 LOOK = 1.0              # seconds between two looks at whether a topic is a mirror's
 _log = logging.getLogger("mqcore.journal")
 
@@ -55,6 +58,15 @@ def fenced(epochs: Epochs, topic: str, partition: int) -> JournalFenced:
     return JournalFenced(f"topic {topic!r}, partition {partition}, is continued in epoch {epoch} "
                          "by a mirror that was promoted", epoch=epoch,
                          hint="use the address of the promoted mirror's server")
+
+
+def passing(error: Exception) -> Exception:
+    """What passes by itself is JournalBusy: its reader asks again."""
+    short = isinstance(error, OSError) and error.errno in SHORT and not isinstance(error, Error)
+    if short or isinstance(error, MemoryError):
+        return JournalBusy("the journal server has no descriptor, or no memory, left at the moment",
+                           hint="raise its limit of open files (ulimit -n), or give it more memory")
+    return error
 
 
 def check_rights(rights: Rights, request: Any) -> None:
