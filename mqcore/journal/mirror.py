@@ -201,8 +201,11 @@ class Mirror(Running):
 
     def _realign(self) -> None:
         """An empty source may have become a mirror itself, since this one has begun."""
-        if not self._begun or self._changed():
-            self._take(self._aligned(anew=not self._begun))
+        changed = self._changed()
+        if changed or not self._begun:
+            found = self._aligned(anew=not self._begun)
+            if changed or found != self.writer._epochs:
+                self._take(found)
             self._begun = True
 
     def _skip(self, at: int, to: int) -> None:
