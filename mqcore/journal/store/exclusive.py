@@ -19,6 +19,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Callable, Iterator
+from errno import ENOLCK, ENOSYS, EOPNOTSUPP
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,9 @@ class Lock:
                 self.folder = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
                 self.file = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644,
                                     dir_fd=self.folder)
+        except OSError as error:
+            self._close()
+            raise _of(folder, error) from error
         except BaseException:
             self._close()
             raise
@@ -155,6 +159,9 @@ class Lock:
             error = self._held(folder)
             self._close()
             raise error from None
+        except OSError as error:
+            self._close()
+            raise _of(folder, error) from error
         except BaseException:
             self._close()
             raise
@@ -221,6 +228,14 @@ class Lock:
         self._close()
 
     file = folder = -1
+
+
+def _of(folder: Path, error: OSError) -> OSError:
+    """The same error, which says where."""
+    why = os.strerror(error.errno or 0)
+    if error.errno in (ENOLCK, ENOSYS, EOPNOTSUPP):
+        why += ": the file system has no locks (keep journals on a local one)"
+    return OSError(error.errno, why, str(folder / "lock"))
 
 
 def missing(folder: Path) -> JournalNotFound:
