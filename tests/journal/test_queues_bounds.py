@@ -341,3 +341,17 @@ def test_what_no_server_has_heard_of_is_not_waited_for(opened, start, tmp_path, 
     with pytest.raises(mq.RecvTimeout):
         queue.get(timeout=0)
     assert not queue._abandoned
+
+
+@pytest.mark.parametrize("bodies, headers", [([b""] * 500, None), ([b"x"], {"name": bytes(15000)})],
+                         ids=["empty", "headers"])
+def test_puts_of_few_bytes_that_wait_for_space_are_bounded_as_well(start, opened, bodies, headers):
+    """A hostile client may send many, over many connections."""
+    server = start(limits=QueueLimits(waiting_bytes=10_000))
+    queue = opened(server, timeout=0.5)
+    queue.configure(on_full="block", max_jobs=1)
+    queue.put(b"")
+    with pytest.raises(journal.JournalBusy, match="wait for room"):
+        queue.put_many(bodies, headers=headers)
+    queue.get(timeout=LIMIT).ack()
+    assert queue.put(b"") == 2
