@@ -136,22 +136,6 @@ def test_one_that_does_not_fit_beside_others(tmp_path, push, pull):
         assert numbers(pull(), 2) == [0, 1]
 
 
-@pytest.mark.parametrize("parts", [[b""], [b"", b""], [b"a", b"", b"bc"]])
-def test_messages_of_few_bytes_are_bounded_as_well(tmp_path, push, pull, parts):
-    """Each takes space in the files. The account ends at nothing, however they are sent."""
-    with journal.spill(push, tmp_path, max_bytes=3000) as out:
-        with pytest.raises(mq.SendTimeout):
-            for _ in range(1000):
-                out.send_parts(parts, timeout=0)
-        spilled = out.stats().spilled
-        assert spilled == 3000 // (12 * len(parts) + len(b"".join(parts)))
-        one = pull()
-        for _ in range(spilled):
-            assert one.recv_parts() == parts
-        out.wait_empty(LIMIT)
-        assert (out.stats().waiting, out.stats().waiting_bytes) == (0, 0)
-
-
 def test_a_message_beyond_the_limit_waits_alone(tmp_path, push, pull):
     with journal.spill(push, tmp_path, max_bytes=10) as out:
         out.send(b"0".rjust(100))
