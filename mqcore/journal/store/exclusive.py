@@ -156,9 +156,9 @@ class Lock:
             _also(fcntl.fcntl, self.file, fcntl.F_OFD_SETLK, _record(fcntl.F_WRLCK))
             sign(self.file, f"{os.getpid()} {os.uname().nodename}\n".encode())
         except HELD:
-            error = self._held(folder)
+            held = self._held(folder)
             self._close()
-            raise error from None
+            raise held from None
         except OSError as error:
             self._close()
             raise _of(folder, error) from error
