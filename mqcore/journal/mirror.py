@@ -83,6 +83,7 @@ class Mirror(Running):
         self._messages = self._bytes = self._gone = self._compacted = 0
         self._groups: dict[str, int] = {}       # as they were copied
         self._looked = 0.0
+        self._begun = False                     # messages have come
         self._stopping = Event()
         self._going = Event()
         self._going.set()
@@ -100,12 +101,12 @@ class Mirror(Running):
 
     # -- epochs --
 
-    def _aligned(self) -> Epochs:
+    def _aligned(self, anew: bool = False) -> Epochs:
         """The source's history, which this copy takes over if it can follow it: it must not have
         been promoted itself, and it must have no message from where a newer epoch began. Raises
-        JournalFenced, JournalDiverged."""
+        JournalFenced, JournalDiverged. anew: not as the server said that sent the last records."""
         ours = self.writer._epochs
-        known = getattr(self.reader, "_known", None)    # of the server that sent the last records
+        known = None if anew else getattr(self.reader, "_known", None)
         theirs = known.epochs if known is not None and known.epochs else self.reader.epochs()
         where = self.writer.path
         if theirs.fenced:
@@ -199,8 +200,13 @@ class Mirror(Running):
                 return
 
     def _realign(self) -> None:
-        if self._changed():
-            self._take(self._aligned())
+        """An empty source may have become a mirror itself, since this one has begun."""
+        changed = self._changed()
+        if changed or not self._begun:
+            found = self._aligned(anew=not self._begun)
+            if changed or found != self.writer._epochs:
+                self._take(found)
+            self._begun = True
 
     def _skip(self, at: int, to: int) -> None:
         self._realign()

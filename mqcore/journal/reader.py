@@ -34,7 +34,7 @@ from mqcore.journal.records import (
     until,
     whole,
 )
-from mqcore.journal.replicas import check_fence
+from mqcore.journal.replicas import check_primary
 from mqcore.journal.store.commits import Expected, check_expected, commit
 from mqcore.journal.store.durable import missing_end, read_durable, told
 from mqcore.journal.store.epoch import Epochs, read_epochs
@@ -433,9 +433,9 @@ class Reader(Walking, Awaitable):
 
         UsageError: the journal has not come so far. GroupMoved: the group is neither where it is
         expected nor at `offset` already; it stays there. JournalFenced: a mirror of this
-        journal was promoted, and the groups are there."""
+        journal was promoted, and the groups are there. JournalBusy: this is a mirror."""
         commit(self.path, group, check_commit(group, offset, self), check_expected(expected),
-               check=lambda _: check_fence(self._ours(self)))
+               check=lambda _: check_primary(self._ours(self)))
 
     def groups(self) -> dict[str, int]:
         return self._ours(groups(self.path))

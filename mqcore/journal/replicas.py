@@ -20,6 +20,7 @@ from mqcore.base.threads import Thread
 from mqcore.base.waits import Event
 from mqcore.errors import Error, OptionError
 from mqcore.journal.errors import (
+    JournalBusy,
     JournalDiverged,
     JournalFenced,
     JournalNotFound,
@@ -46,11 +47,19 @@ def fenced_error(path: Path, epochs: Epochs, end: int) -> JournalFenced:
                          epoch=epoch, first=first, end=end)
 
 
-def check_fence(reader: Reader) -> None:
-    """JournalFenced: a mirror of the journal that it reads was promoted."""
+def check_primary(reader: Reader) -> None:
+    """JournalFenced: a mirror of the journal that it reads was promoted. JournalBusy: it is one."""
     epochs = read_epochs(reader.path, reader._journal)
     if epochs.fenced:
         raise fenced_error(reader.path, epochs, reader.end)
+    if epochs.mirror:
+        raise mirror_error(str(reader.path))
+
+
+def mirror_error(which: str) -> JournalBusy:
+    """Groups commit to the primary: what they commit to a mirror, it would overwrite."""
+    return JournalBusy(f"{which} is a mirror here, which takes the offsets of its primary's groups",
+                       hint="commit to its primary, or promote the mirror: `mq journal promote`")
 
 
 def separate(other: str, ours: History, theirs: History, apart: int) -> JournalDiverged:

@@ -18,7 +18,7 @@ from mqcore.base.waits import Condition, Event, Released
 from mqcore.errors import OptionError, SendTimeout, UsageError, WaitTimeout
 from mqcore.journal.errors import JournalFull
 from mqcore.journal.reader import Reader
-from mqcore.journal.records import Records
+from mqcore.journal.records import HEADER, ROW, Records
 from mqcore.journal.store.place import partition_folder
 from mqcore.journal.waiting import Deadline, pause
 from mqcore.journal.writer import Writer
@@ -47,7 +47,7 @@ class SpillStats:
     forwarded: int = 0          #: given to the socket from the journal
     lost: int = 0               #: that a repair of the journal had lost
     waiting: int = 0            #: that wait in the journal now
-    waiting_bytes: int = 0      #: of them; about, for what an earlier life has left
+    waiting_bytes: int = 0      #: as max_bytes counts; about, for what an earlier life has left
 
 
 class Spill(Running):
@@ -368,11 +368,20 @@ def _check_socket(socket: Any) -> None:
 
 
 def _size(parts: Sequence[Any]) -> int:
-    return sum(memoryview(part).nbytes for part in parts)
+    """As Records.size counts: empty messages take space, too."""
+    return _beside(len(parts)) + sum(memoryview(part).nbytes for part in parts)
 
 
 def _length(message: Any) -> int:
-    return len(message) if isinstance(message, bytes) else sum(map(len, message))
+    """_size() of what _message() has made."""
+    if isinstance(message, bytes):
+        return ROW + len(message)
+    return _beside(len(message)) + sum(map(len, message))
+
+
+def _beside(parts: int) -> int:
+    """The bytes of a message beside its parts."""
+    return ROW + (parts - 1) * (HEADER + len(PART))
 
 
 def _at_exit(ref: Callable[[], Spill | None]) -> None:
@@ -398,8 +407,8 @@ def spill(socket: Any, where: str | os.PathLike[str], *, topic: str = "spill",
     where: the folder of the journal, which is made. It belongs to one process at a time. What is
     left in it when the program ends is sent first by the next one that opens it. After a crash, the
     messages of about the last second may be sent once more.
-    max_bytes: of messages that wait there at most; beyond, send() waits. The other options are
-    those of open(..., "a").
+    max_bytes: of messages that wait there at most, with 12 for each message and 12 for each part
+    before its last one; beyond, send() waits. The other options are those of open(..., "a").
 
     Raises UsageError (the pattern has no such queue), OptionError (the socket drops instead of
     waiting), JournalLocked, JournalCorrupt, OSError.

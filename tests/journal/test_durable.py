@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -361,3 +362,17 @@ def test_times_out_of_range(tmp_path):
     with journal.open(tmp_path) as reader:
         for far in (float("inf"), 1e300, 10**30):
             assert (reader.at(far), reader.at(-far)) == (1, 0)
+
+
+def test_a_copy_by_hard_links_stays_as_it_is(tmp_path):
+    """As `cp -al` and many backup programs make it, while no writer runs."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    with journal.open(a, "a") as writer:
+        writer.append_many([b"0", b"1"])
+    shutil.copytree(a, b, copy_function=os.link)
+    for folder, messages in ((a, [b"0", b"1", b"of a"]), (b, [b"0", b"1", b"of b", b"too"])):
+        with journal.open(folder, "a") as writer:
+            writer.append_many(messages[2:])
+        assert contents(folder) == messages
+    assert contents(a) == [b"0", b"1", b"of a"]
+    assert not journal.verify(a).findings and not journal.verify(b).findings

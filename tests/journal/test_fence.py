@@ -1,5 +1,6 @@
 """The fence of a former primary, as programs see it that open its folder themselves."""
 
+import contextlib
 import shutil
 import threading
 
@@ -8,7 +9,7 @@ from copies import fill, mirror, mirroring
 from waiting import until
 
 from mqcore import journal
-from mqcore.journal.errors import JournalFenced
+from mqcore.journal.errors import JournalBusy, JournalFenced
 from mqcore.journal.store import commits
 
 
@@ -110,3 +111,30 @@ def test_the_file_of_another_journal_says_nothing(pair, tmp_path, serve, ctx):
         assert not reader.epochs().fenced
     mirror(other, tmp_path / "copy")
     assert groups(other) == {"g": 2}
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
+def test_a_commit_straight_into_the_folder_of_a_mirror_is_refused(pair, running):
+    """The mirror would overwrite it, and the primary would never learn of it."""
+    a, b = pair
+    with contextlib.ExitStack() as stack:
+        if running:
+            stack.enter_context(mirroring(a, b))
+        with journal.open(b) as reader:
+            for expected in ("any", None):
+                with pytest.raises(JournalBusy, match="is a mirror"):
+                    reader.commit_offset("g", 1, expected=expected)
+            assert reader.groups() == {}
+    journal.promote(b)
+    with journal.open(b) as reader:
+        reader.commit_offset("g", 1, expected=None)
+
+
+def test_an_epoch_of_another_journal_keeps_no_member_away(pair, tmp_path, serve, ctx):
+    """A beat asks about all partitions of the topic."""
+    b, other = pair[1], tmp_path / "other"
+    fill(other, b"x")
+    shutil.copy(b / "default" / "0" / "epoch", other / "default" / "0")     # it says: a mirror
+    with journal.join(serve(other, groups=True).urls[0], "g", context=ctx, timeout=10) as member:
+        assert member.read(timeout=10).to_list() == [b"x"]
+        member.commit()

@@ -14,6 +14,7 @@ import mqcore as mq
 from mqcore import journal
 from mqcore.errors import OptionError
 from mqcore.journal import multi_writer
+from mqcore.journal import reader as reader_module
 from mqcore.journal.server import sources
 
 LIMIT = 60.0
@@ -427,3 +428,33 @@ def test_a_server_without_descriptors_closes_what_nobody_reads(ctx, tmp_path, mo
         with pytest.raises(journal.JournalNotFound):
             limit[0] = 2
             journal.open(server.urls[0], topic="d", timeout=LIMIT, context=ctx)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"),
+                                   OSError(errno.ENOMEM, "Cannot allocate memory"), MemoryError()],
+                         ids=["descriptors", "maps", "memory"])
+@pytest.mark.parametrize("how", ["read", "stream"])
+def test_a_shortage_of_the_moment_ends_no_reader(ctx, tmp_path, serve, monkeypatch, error, how):
+    """The server opens the next segment when it comes to it, and other parts of its process may
+    have all descriptors just then."""
+    with journal.open(tmp_path, "a") as log:
+        for i in range(3):
+            log.append(b"%d" % i)
+            log.rotate()
+    real, left = reader_module.Segment, [2]
+
+    def scarce(folder, first, *more):
+        if first == 1 and left[0]:
+            left[0] -= 1
+            raise error
+        return real(folder, first, *more)
+
+    server = serve(tmp_path)
+    with journal.open(server.urls[0], topic="default", context=ctx, timeout=60) as reader:
+        monkeypatch.setattr(reader_module, "Segment", scarce)
+        if how == "read":
+            assert [reader.read(i, max_bytes=1).to_list() for i in range(3)] == [[b"0"], [b"1"],
+                                                                              [b"2"]]
+        else:
+            assert [m for records in reader.batches(0, 3) for m in records] == [b"0", b"1", b"2"]
+    assert left == [0] and server.stats().failed == 0 and server.stats().refused

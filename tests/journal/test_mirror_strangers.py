@@ -1,11 +1,17 @@
 """What has messages of its own is no mirror: a mirror does not go on behind them."""
 
 import pytest
-from copies import epochs, fill, mirror, read_all
+from copies import epochs, fill, mirror, mirroring, read_all
+from waiting import until
 
+import mqcore as mq
 from mqcore import journal
 from mqcore.errors import UsageError
-from mqcore.journal.errors import JournalDiverged
+from mqcore.journal.errors import JournalDiverged, JournalFenced
+
+
+def ident(where):
+    return journal.list_partitions(where)[0].id
 
 
 @pytest.fixture(params=["folder", "server"])
@@ -89,3 +95,24 @@ def test_what_compaction_has_removed_tells_nothing(tmp_path, into):
     into(a, b)
     with journal.open(b) as reader:
         assert reader.end == 101
+
+
+@pytest.mark.parametrize("how", ["folder", "server"])
+def test_a_chain_whose_end_began_first(tmp_path, serve, ctx, how):
+    """Its source was empty then, and no mirror yet. It is a copy of what that is a copy of."""
+    a, b, c = tmp_path / "a", tmp_path / "b", tmp_path / "c"
+    fill(a, b"0", b"1")
+    with journal.open(b, "a", mirror=True) as middle, journal.open(a) as first:
+        source = b if how == "folder" else f"{serve(b).urls[0]}/default"
+        with mirroring(source, c, **({} if how == "folder" else {"context": ctx})) as (end, copy), \
+                mq.device(first, middle):
+            until(lambda: middle.durable == 2)
+            until(lambda: copy.next == 2 or end.error is not None)
+            # over the network it keeps to what it has met, and begins anew when it is restarted
+            assert end.error is None or how == "server" and copy.next == 0
+        mirror(b, c)
+        assert epochs(c).origin == epochs(b).origin == bytes.fromhex(ident(a))
+    mirror(a, c)                                # so that it may skip the one in the middle
+    journal.promote(c)
+    with pytest.raises(JournalFenced):
+        journal.open(a, "a", replicas=serve(c).urls[0], replica_options={"context": ctx})

@@ -3,6 +3,8 @@ the whole server, circles of dead letters, jobs that are never settled, ends tha
 """
 
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -289,3 +291,67 @@ def test_a_job_goes_without_its_trace_where_that_is_too_much(start, opened):
     assert small.trace_context is not None
     assert dict(large.headers) == {"a": bytes(90)} and large.trace_context is None
     assert trace.stats()["left_out"] == before + 1
+
+
+# -- a fork --
+
+FORK = """
+import os, sys
+import mqcore as mq
+from mqcore import journal
+
+queue = journal.queue(sys.argv[1], "work", prefetch=5, timeout=60)
+assert queue.put_many([b"0", b"1"]) == [1, 2] and queue.get(60).body == b"0"
+with queue._stamps:                             # as another thread may hold it
+    queue._take()                               # and another one the socket
+    child = os.fork()
+if not child:
+    told = 0
+    for call in (lambda: queue.put(b"lost"), lambda: queue.get(0), queue.stats,
+                 lambda: queue.get_many(timeout=0)):
+        try:
+            call()
+        except mq.Forked:
+            told += 1
+    queue.close()
+    os._exit(told)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+assert queue.get(60).body == b"1" and queue.put(b"2") == 3 and queue.get(60).body == b"2"
+queue.close()
+"""
+
+
+def test_a_forked_child_puts_nothing_under_the_numbers_of_its_parent(start):
+    """The server would take what the parent puts then for a repetition, and not store it."""
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", FORK, start().urls[0]],
+                          capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_what_no_server_has_heard_of_is_not_waited_for(opened, start, tmp_path, ctx):
+    """A consumer that asks for days while there is no server keeps nothing of it."""
+    with journal.queue(f"ipc://{tmp_path}/nobody", "work", timeout=0.1, send_hwm=2,
+                       context=ctx) as queue:
+        for _ in range(9):
+            with pytest.raises(mq.RecvTimeout):
+                queue.get(timeout=0)
+        assert len(queue._abandoned) <= 2       # which wait for the first connection
+    queue = opened(start())
+    with pytest.raises(mq.RecvTimeout):
+        queue.get(timeout=0)
+    assert not queue._abandoned
+
+
+@pytest.mark.parametrize("bodies, headers", [([b""] * 500, None), ([b"x"], {"name": bytes(15000)})],
+                         ids=["empty", "headers"])
+def test_puts_of_few_bytes_that_wait_for_space_are_bounded_as_well(start, opened, bodies, headers):
+    """A hostile client may send many, over many connections."""
+    server = start(limits=QueueLimits(waiting_bytes=10_000))
+    queue = opened(server, timeout=0.5)
+    queue.configure(on_full="block", max_jobs=1)
+    queue.put(b"")
+    with pytest.raises(journal.JournalBusy, match="wait for room"):
+        queue.put_many(bodies, headers=headers)
+    queue.get(timeout=LIMIT).ack()
+    assert queue.put(b"") == 2

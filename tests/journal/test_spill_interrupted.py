@@ -1,5 +1,5 @@
 """A spill whose stop() an exception interrupts, one whose thread does not start, and
-tasks beside one that has always room."""
+tasks beside one that has always room; bounds of small messages."""
 
 import asyncio
 import threading
@@ -133,3 +133,19 @@ def test_a_cancelled_task_sends_nothing_more(tmp_path, push):
         assert out.stats().waiting == 0
         out.send(b"y")
         until(lambda: out.stats().waiting == 1)
+
+
+@pytest.mark.parametrize("parts", [[b""], [b"", b""], [b"a", b"", b"bc"]])
+def test_messages_of_few_bytes_are_bounded_as_well(tmp_path, push, pull, parts):
+    """Each takes space in the files. The account ends at nothing, however they are sent."""
+    with journal.spill(push, tmp_path, max_bytes=3000) as out:
+        with pytest.raises(mq.SendTimeout):
+            for _ in range(1000):
+                out.send_parts(parts, timeout=0)
+        spilled = out.stats().spilled
+        assert spilled == 3000 // (12 * len(parts) + len(b"".join(parts)))
+        pull.connect(push.endpoints[0].url)
+        for _ in range(spilled):
+            assert pull.recv_parts() == parts
+        out.wait_empty(LIMIT)
+        assert (out.stats().waiting, out.stats().waiting_bytes) == (0, 0)

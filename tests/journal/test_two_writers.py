@@ -217,3 +217,19 @@ def test_a_group_that_cannot_be_set_back_leaves_nothing_open(tmp_path, monkeypat
     journal.open(tmp_path, "a").close()
     with journal.open(tmp_path) as reader:
         assert reader.committed_offset("g") == 0
+
+
+@pytest.mark.parametrize("number, words", [(errno.ENOLCK, "no locks"), (errno.EIO, "error")])
+def test_a_file_system_that_locks_nothing_is_named(tmp_path, monkeypatch, number, words):
+    """With the folder: an application may have many."""
+    def refused(fd, how):
+        if os.fstat(fd).st_ino == os.stat(tmp_path / "t" / "0" / "lock").st_ino:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(exclusive.fcntl, "flock", refused)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match=words) as error:
+        journal.open(tmp_path, "a", topic="t")
+    assert error.value.errno == number
+    assert error.value.filename == str(tmp_path / "t" / "0" / "lock")
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -83,6 +83,12 @@ class Queue(Line):
         """close(). It does not wait."""
         self.close()
 
+    def _forked(self) -> None:
+        """The parent has the jobs. A thread of its may hold the lock."""
+        super()._forked()
+        self._stamps = threading.RLock()
+        self._ready.clear()
+
     def _give_back(self) -> None:
         jobs = list(self._ready)
         self._ready.clear()

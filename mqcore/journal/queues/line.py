@@ -14,7 +14,7 @@ from collections.abc import Generator
 from typing import Any
 
 from mqcore import Dealer
-from mqcore.errors import SocketClosed
+from mqcore.errors import Forked, SocketClosed
 from mqcore.journal.errors import JournalBusy, JournalClosed, JournalWriteError
 from mqcore.journal.queues import requests
 from mqcore.journal.queues.held import Claim
@@ -49,6 +49,19 @@ class Line(Connection):
         return []
 
     # -- sockets --
+
+    _inherited = False      # by a forked child
+
+    def _forked(self) -> None:
+        super()._forked()
+        self._inherited = True
+
+    def _take(self) -> Dealer:
+        """Over a socket of its own, a child would put jobs under the numbers of its parent's."""
+        if self._inherited:
+            raise Forked(f"the queue at {self.url} belongs to the parent process",
+                         hint="open it in the process that uses it")
+        return super()._take()
 
     def _give(self, socket: Dealer) -> None:
         """All sockets are kept: the server gives back the jobs of one that is closed."""
@@ -125,8 +138,8 @@ class Line(Connection):
                     return answer, sent > 1
             raise refused or self._away(timeout)
         finally:
-            if number >= 0 and kind is Get:
-                self._abandon_get(socket, number)
+            if number >= 0 and kind is Get and sent:
+                self._abandon_get(socket, number, asked)
 
     def _claim(self, socket: Dealer, here: set[int]) -> None:
         """Over a new connection: keep the jobs that were delivered over the old one."""
@@ -150,8 +163,11 @@ class Line(Connection):
             if got[1] == OK and got[2]:
                 self._stray(got[2])
 
-    def _abandon_get(self, socket: Dealer, number: int) -> None:
-        """The caller has given up. Jobs that are on their way are kept."""
-        self._abandoned.add(number)
+    def _abandon_get(self, socket: Dealer, number: int, asked: set[int]) -> None:
+        """The caller has given up. Jobs that are on their way are kept. asked: the connections
+        that it went out over; the answer comes over no other. () where it waits for the first."""
         with contextlib.suppress(SocketClosed, JournalClosed):
+            if asked and not asked & self._links(socket):
+                return
+            self._abandoned.add(number)
             self._post(socket, encode(requests.Cancel(VERSION, self._next_number(), number)))

@@ -75,7 +75,7 @@ class QueueLimits:
     batch: int = 10_000             #: jobs of one request
     held: int = 100_000             #: jobs that one connection holds
     waiting: int = 64               #: requests of one connection that wait for jobs or space
-    waiting_bytes: int = 64 << 20   #: puts that wait for space, of all connections
+    waiting_bytes: int = 64 << 20   #: memory of puts that wait for space, of all connections
     producers: int = 10_000         #: producers whose last requests are remembered
     memory: int = 256 << 20         #: bytes of bodies in memory; the others are read from disk
 

@@ -12,6 +12,7 @@ from mqcore.journal.queues.entry import Timer
 from mqcore.journal.queues.options import QueueLimits
 from mqcore.journal.queues.requests import Get, Put, replace
 
+BODY = 40               # bytes that a body takes beside its own
 SLACK = 16              # requests in a line that are over, beside as many as wait
 
 
@@ -45,7 +46,7 @@ class Parking:
         """JournalBusy at the limits. The same request, come again, keeps its place."""
         if request.number in guest.parked:
             raise JournalBusy("a request with this number waits already")
-        size = sum(map(len, request.bodies)) if isinstance(request, Put) else 0
+        size = _held(request) if isinstance(request, Put) else 0
         if len(guest.parked) >= self._limits.waiting:
             raise JournalBusy(f"{len(guest.parked)} requests of this connection wait already")
         if self._bytes + size > self._limits.waiting_bytes:
@@ -118,3 +119,8 @@ class Parking:
     @property
     def next(self) -> float | None:
         return self._ends.next
+
+
+def _held(put: Put) -> int:
+    """About the bytes of memory that it takes while it waits."""
+    return sum(map(len, put.bodies)) + BODY * len(put.bodies) + len(put.headers or b"")

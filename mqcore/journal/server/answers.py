@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 from mqcore.errors import Error, UsageError
 from mqcore.journal.errors import (
+    NO_FILES,
     JournalBusy,
     JournalDenied,
     JournalFenced,
@@ -19,6 +21,7 @@ from mqcore.journal.errors import (
 )
 from mqcore.journal.groups.rosters import Rosters
 from mqcore.journal.records import Records, runs
+from mqcore.journal.replicas import mirror_error
 from mqcore.journal.rights import Rights
 from mqcore.journal.server import failover, requests
 from mqcore.journal.server.codec import encode, pack
@@ -26,12 +29,13 @@ from mqcore.journal.server.limits import MESSAGES, SLICE, Limits
 from mqcore.journal.server.requests import Request
 from mqcore.journal.server.sources import Source, Sources
 from mqcore.journal.store.commits import commit
-from mqcore.journal.store.epoch import Epochs, read_epochs
+from mqcore.journal.store.epoch import Epochs, EpochsOf, read_epochs
 from mqcore.journal.store.place import is_number, topic_folder
 from mqcore.journal.store.segment import ANEW
 from mqcore.journal.store.snapshot import piece
 
 PATIENCE = 0.02         # seconds that one answer waits for the commits of other processes
+SHORT = NO_FILES | {errno.ENOMEM, errno.ENOBUFS}
 LOOK = 1.0              # seconds between two looks at whether a topic is a mirror's
 _log = logging.getLogger("mqcore.journal")
 
@@ -56,6 +60,15 @@ def fenced(epochs: Epochs, topic: str, partition: int) -> JournalFenced:
                          hint="use the address of the promoted mirror's server")
 
 
+def passing(error: Exception) -> Exception:
+    """What passes by itself is JournalBusy: its reader asks again."""
+    short = isinstance(error, OSError) and error.errno in SHORT and not isinstance(error, Error)
+    if short or isinstance(error, MemoryError):
+        return JournalBusy("the journal server has no descriptor, or no memory, left at the moment",
+                           hint="raise its limit of open files (ulimit -n), or give it more memory")
+    return error
+
+
 def check_rights(rights: Rights, request: Any) -> None:
     """JournalDenied: the request goes beyond them."""
     topic = getattr(request, "topic", None)
@@ -71,9 +84,7 @@ def _check(epochs: Epochs, topic: str, partition: int) -> None:
     if epochs.fenced:
         raise fenced(epochs, topic, partition)
     if epochs.mirror:
-        raise JournalBusy(f"topic {topic!r}, partition {partition}, is a mirror here",
-                          hint="use the address of its primary, or promote the mirror: `mq journal "
-                               "promote`")
+        raise mirror_error(f"topic {topic!r}, partition {partition},")
 
 
 class Answers:
@@ -167,7 +178,6 @@ class Answers:
                              hint="start it with groups=True (mq journal serve --groups)")
 
     def _check_primary(self, source: Source) -> None:
-        """Groups commit to the primary: what they commit to a mirror, it would overwrite."""
         _check(source.epochs.look(), *source.key)
 
     def _check_topic(self, topic: str) -> None:
@@ -179,7 +189,9 @@ class Answers:
             try:
                 for path in (self._sources.where / topic_folder(topic)).iterdir():
                     if is_number(path.name):
-                        _check(read_epochs(path), topic, int(path.name))
+                        epochs = read_epochs(path)
+                        if epochs.fenced or epochs.mirror:      # or is the file another journal's?
+                            _check(EpochsOf(path).look(), topic, int(path.name))
             except (FileNotFoundError, NotADirectoryError):
                 pass            # the roster says so
             except Error as found:

@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from mqcore.errors import Error, RecvTimeout, SocketClosed, UsageError
+from mqcore.errors import Error, Forked, RecvTimeout, SocketClosed, UsageError
 from mqcore.journal.errors import JournalBusy, JournalClosed, JournalFenced
 from mqcore.journal.records import Records
 from mqcore.journal.server.connection import AGAIN, Got
@@ -151,7 +151,7 @@ class RemoteStream:
                            hint="does the writer run, and flush? give more time with timeout=")
 
     def _say_stop(self) -> None:
-        with contextlib.suppress(SocketClosed, JournalClosed):
+        with contextlib.suppress(SocketClosed, JournalClosed, Forked):
             self.reader._put(self.socket, "stop", 0, {"stream": self.number})
 
     def stop(self) -> None:

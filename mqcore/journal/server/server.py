@@ -8,7 +8,6 @@ others. `Limits` bounds everything that peers can make the server hold.
 from __future__ import annotations
 
 import collections
-import errno
 import logging
 import os
 import time
@@ -24,7 +23,14 @@ from mqcore.journal.later import np
 from mqcore.journal.records import until
 from mqcore.journal.rights import Given, granting
 from mqcore.journal.server import requests
-from mqcore.journal.server.answers import Answers, check_rights, fenced, read
+from mqcore.journal.server.answers import (
+    SHORT,
+    Answers,
+    check_rights,
+    fenced,
+    passing,
+    read,
+)
 from mqcore.journal.server.codec import encode, error_head, internal_head
 from mqcore.journal.server.limits import PIECE, SLICE, WINDOW, Limits, ServerStats
 from mqcore.journal.server.listening import listen
@@ -48,7 +54,6 @@ PAUSE = 0.5             # the longest sleep, seconds
 TICK = 0.1              # seconds between two looks at consumer groups that have members
 TIDY = 1.0              # seconds between two checks for departed peers and unused journals
 TAKE = 200              # requests taken in a turn
-SHORT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 _log = logging.getLogger("mqcore.journal")
 
@@ -338,6 +343,7 @@ class Server(Service):
     def _judged(self, guest: Guest, what: str, error: Exception,
                 to: dict[str, Any]) -> dict[str, Any]:
         """Count the error and log it; the answer that reports it."""
+        error = passing(error)
         if isinstance(error, requests.Malformed):
             self._counts["malformed"] += 1
             self._complain("malformed requests", "malformed request from %s: %s", guest, error)

@@ -32,12 +32,23 @@ def open_shown(folder: int, path: Path) -> int:
     it, readers would not see what is durable."""
     try:
         fd = os.open(NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=folder)
+        if os.fstat(fd).st_nlink > 1:       # a copy of the folder by hard links has it, too
+            fd = _own(fd, folder, path)
     except OSError as error:
         raise write_error(error.errno or 0, path / NAME) from error
     if S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
     raise write_error(ESPIPE, path / NAME)
+
+
+def _own(shared: int, folder: int, path: Path) -> int:
+    """Another file with the same bytes, in its place. OSError."""
+    try:
+        replace(path / NAME, os.pread(shared, _FORM.size, 0))
+    finally:
+        os.close(shared)
+    return os.open(NAME, os.O_RDWR | os.O_CLOEXEC, dir_fd=folder)
 
 
 def read_durable(folder: Path, journal: bytes | None = None) -> int:

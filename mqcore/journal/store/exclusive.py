@@ -19,6 +19,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Callable, Iterator
+from errno import ENOLCK, ENOSYS, EOPNOTSUPP
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,9 @@ class Lock:
                 self.folder = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
                 self.file = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644,
                                     dir_fd=self.folder)
+        except OSError as error:
+            self._close()
+            raise _of(folder, error) from error
         except BaseException:
             self._close()
             raise
@@ -152,9 +156,12 @@ class Lock:
             _also(fcntl.fcntl, self.file, fcntl.F_OFD_SETLK, _record(fcntl.F_WRLCK))
             sign(self.file, f"{os.getpid()} {os.uname().nodename}\n".encode())
         except HELD:
-            error = self._held(folder)
+            held = self._held(folder)
             self._close()
-            raise error from None
+            raise held from None
+        except OSError as error:
+            self._close()
+            raise _of(folder, error) from error
         except BaseException:
             self._close()
             raise
@@ -221,6 +228,14 @@ class Lock:
         self._close()
 
     file = folder = -1
+
+
+def _of(folder: Path, error: OSError) -> OSError:
+    """The same error, which says where."""
+    why = os.strerror(error.errno or 0)
+    if error.errno in (ENOLCK, ENOSYS, EOPNOTSUPP):
+        why += ": the file system has no locks (keep journals on a local one)"
+    return OSError(error.errno, why, str(folder / "lock"))
 
 
 def missing(folder: Path) -> JournalNotFound:
