@@ -173,7 +173,7 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     trace: append() adds the headers of the current trace (mqcore.trace), which
     Records.trace_context() reads; with partitions=, pass headers=trace.headers() instead.
     partitions: how many there are, as one `MultiWriter`; topic_from="first-part": those of whatever
-    topics come, at most max_topics. max_open: partitions of it that are open at once; None: as many
+    topics come, at most max_topics in the folder. max_open: partitions of it that are open at once; None: as many
     as the process's limit of open files allows.
     mirror: the writer is for a mirror, so a former primary whose mirror was promoted may be opened,
     too. replicas: addresses of the journal servers of this journal's mirrors; each must confirm
@@ -469,13 +469,15 @@ def rename(where: str | os.PathLike[str], *, topic: str, to: str) -> int:
 def promote(where: str | os.PathLike[str], *, topic: str = "default", partition: int = 0,
             old: str | os.PathLike[str] | None = None) -> Promoted:
     """Make a mirror, a partition of a folder, the primary. Stop the mirror before.
+    A backup, or a primary, can be promoted as well: it begins a new epoch, once.
 
     old: the former primary's folder, if it can be reached. Its writer must have ended. Messages
     that the mirror lacks are copied from it, and it refuses to be written from then on. Without it,
     the former primary learns of the promotion from its replicas=, or when it becomes a mirror.
 
-    Raises JournalLocked (a mirror or the old writer still runs), UsageError (not a mirror),
-    JournalFenced (another mirror was promoted), JournalDiverged, JournalNotFound.
+    Raises JournalLocked (a mirror or the old writer still runs), UsageError (promoted already, or
+    `old` is not its former primary), JournalFenced (another mirror was promoted), JournalDiverged,
+    JournalNotFound.
     """
     from mqcore.journal.promotion import promote as _promote
 

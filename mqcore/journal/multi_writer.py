@@ -9,6 +9,7 @@ import os
 import resource
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from mqcore.base.native import threading
@@ -44,7 +45,8 @@ class MultiWriter(WritersCore):
 
     With topic_from="first-part" the first message of a topic opens its partitions. A topic's name
     is 1 to 255 bytes of UTF-8. There are at most `max_topics`, because any sender can create them.
-    A device refuses and counts messages of further topics.
+    Those that the folder has already count, so a new topic never takes the place of one of them. A
+    device refuses and counts messages of further topics.
 
     At most `max_open` partitions are open at once: by default, what three quarters of the
     process's descriptors (RLIMIT_NOFILE) are enough for. When another one gets a message, the one
@@ -73,6 +75,7 @@ class MultiWriter(WritersCore):
         self._open_lock = threading.RLock()
         self._opening = False                   # or closing: with the lock
         self._topics: dict[str, list[Writer | None]] = {}
+        self._to_make: int | None = None        # topics that the folder may get; None: not counted
         self._recovered: list[Dropped] = []     # of those that were closed again
         self._past = WriterStats()              # theirs, too
         self._leaving: list[Writer] = []        # those that are just being closed
@@ -144,10 +147,9 @@ class MultiWriter(WritersCore):
         """All of its partitions, so that readers find them, and this one last."""
         if self.topic is not None and topic != self.topic:
             raise OptionError(f"topic {topic!r}", hint=f"these are writers of {self.topic!r}")
-        if len(self._topics) == self._max_topics:
-            raise OptionError(f"topic {topic!r} is one more than max_topics, {self._max_topics}",
-                              hint="open with a larger max_topics")
         self._check_partitions(topic)
+        home = partition_folder(self.where, topic, 0).parent
+        new = self._check_room(topic, home)
         opened: list[Writer] = []
         try:
             for each in (*range(number), *range(number + 1, self.partitions), number):
@@ -161,10 +163,26 @@ class MultiWriter(WritersCore):
             for writer in opened:
                 writer.close()
             raise
+        finally:
+            if new and _is_topic(home) and self._to_make is not None:
+                self._to_make -= 1
         writers: list[Writer | None] = [None] * self.partitions
         with self._sums:        # first: as soon as messages find them, other threads look here
             self._topics[topic] = writers
         self._put(name, writers, opened)
+
+    def _check_room(self, topic: str, home: Path) -> bool:
+        """Whether the topic is new in the folder. OptionError: it is one too many."""
+        new = self.topic is None and not _is_topic(home)
+        if new and self._to_make is None:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                self._to_make = self._max_topics - sum(map(_is_topic, Path(self.where).iterdir()))
+            if self._to_make is None:
+                self._to_make = self._max_topics
+        if len(self._topics) == self._max_topics or new and (self._to_make or 0) <= 0:
+            raise OptionError(f"topic {topic!r} is one more than max_topics, {self._max_topics}",
+                              hint="open with a larger max_topics")
+        return new
 
     def _put(self, name: bytes, writers: list[Writer | None], opened: list[Writer]) -> None:
         """Messages find them from now on. JournalClosed: a signal handler has closed us."""
@@ -423,6 +441,14 @@ class MultiWriter(WritersCore):
     def __repr__(self) -> str:
         return (f"<MultiWriter of {self.where}, {len(self._topics)} topics of {self.partitions} "
                 f"partitions{', closed' if self.closed else ''}>")
+
+
+def _is_topic(home: Path) -> bool:
+    """Whether a folder has partitions."""
+    try:
+        return bool(partition_numbers(home))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def text_of(name: bytes) -> str:

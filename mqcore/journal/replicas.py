@@ -91,6 +91,7 @@ class Replicas:
         self._timeout = timeout
         self._options = options
         self._connections: dict[str, Any] = {}
+        self.strangers: set[str] = set()        # that serve another journal
 
     def ask(self, epochs: Epochs, journal: bytes) -> History | None:
         """The history of a replica that was promoted; None: none was. JournalUnconfirmed: one of
@@ -124,7 +125,8 @@ class Replicas:
             raise JournalUnconfirmed(f"the replica at {url} does not say whether it was promoted: "
                                      f"{error.text}", replica=url) from error
         if theirs.origin not in (b"", epochs.origin or journal):
-            return None                 # a copy of another journal
+            self._stranger(url)
+            return None
         history = (*theirs.own, *theirs.newer)
         apart = parting(epochs.own, history)
         if apart is None or newer(history, epochs.own):
@@ -132,6 +134,14 @@ class Replicas:
         if newer(epochs.own, history):
             return history
         raise separate(str(url), epochs.own, history, apart)
+
+    def _stranger(self, url: str) -> None:
+        """It serves another journal: once."""
+        if url not in self.strangers:
+            self.strangers.add(url)
+            _log.warning("%s serves another journal as topic %r, partition %d, not a mirror of this "
+                         "one: it cannot say whether a mirror was promoted. Is the address in "
+                         "replicas= right?", url, self._about["topic"], self._about["partition"])
 
     def close(self) -> None:
         connections = list(self._connections.values())

@@ -96,6 +96,27 @@ def test_topics_that_cannot_be_are_refused_and_the_others_go_on(tmp_path):
     assert contents(tmp_path, topic="good") == [b"1"] * 4
 
 
+def test_topics_on_the_disk_keep_their_places(tmp_path):
+    """The limit holds for the folder: after a restart no new topic takes the place of an old one."""
+    options = {"topic_from": "first-part", "max_topics": 2}
+    with journal.open(tmp_path, "a", **options) as writers:
+        writers.append(b"0", topic="a")
+        writers.append(b"0", topic="b")
+    with journal.open(tmp_path, "a", **options) as writers:
+        with pytest.raises(OptionError, match="max_topics"):
+            writers.append(b"1", topic="new")
+        writers.append(b"1", topic="a")
+        writers.append(b"1", topic="b")
+        with pytest.raises(OptionError, match="max_topics"):
+            writers.append(b"1", topic="new")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+    with journal.open(tmp_path, "a", **options | {"max_topics": 3}) as writers:
+        writers.append(b"2", topic="new")
+        with pytest.raises(OptionError, match="max_topics"):
+            writers.append(b"2", topic="newer")
+        writers.append(b"2", topic="a")
+
+
 def one(topic, value, writers):
     """(status, parts taken) of a sink that is given one message."""
     given = Handles()
