@@ -3,13 +3,14 @@
 An offset is {"id|topic|partition": next message}. Spark stores it before a batch is read and hands
 the same start and end to partitions() after a failure, so a batch is read again as it was. A
 partition that the offset at the start does not name is new, and starts where the journal began,
-whatever is left of it by then: what is not there any more is lost data.
+whatever is left of it by then: what is not there any more is lost data. A topic that was renamed,
+and is still read, goes on under its new name.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,6 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None or limit is None:
             return self.reportLatestOffset()
         ends = self._ends() if self._stop is None else self._left(self._stop)
+        start = by_names_now(start, ends)
         ranges = self._ranges(start, ends)
         if not isinstance(limit, ReadAllAvailable):
             rows = self._room(ranges, limit)
@@ -101,9 +103,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _left(self, ends: dict[Part, int]) -> dict[Part, int]:
-        """Without partitions that have gone."""
-        there = set(self._find())
-        return {part: end for part, end in ends.items() if part in there}
+        """Without partitions that have gone, and by the names that topics have now."""
+        there = self._find()
+        found = by_names_now({part.key: end for part, end in ends.items()}, there)
+        return {part: found[part.key] for part in there if part.key in found}
 
     def _ranges(self, start: dict[str, int], ends: dict[Part, int]) -> list[Range]:
         """Read from start to ends, without lost messages, which failOnDataLoss handles."""
@@ -150,6 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         parts = {part.key: part for part in self._find()}
+        start, end = (by_names_now(offsets, parts.values()) for offsets in (start, end))
         for key in sorted(set(end) - set(parts)):
             if end[key] > start.get(key, 0):
                 data_loss(self._options, f"the journal {key} is gone; messages "
@@ -179,6 +183,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         self._nodes.close()
+
+
+def by_names_now(offsets: dict[str, int], parts: Iterable[Part]) -> dict[str, int]:
+    """The same offsets, if topics were renamed: their partitions have kept their ids."""
+    parts = list(parts)
+    gone: dict[tuple[str, str], list[str]] = {}
+    for key in offsets.keys() - {part.key for part in parts}:
+        gone.setdefault((key.partition("|")[0], key.rpartition("|")[2]), []).append(key)
+    found = dict(offsets)
+    for part in parts:
+        before = gone.get((part.id, str(part.partition)), [])
+        if part.key not in offsets and len(before) == 1:
+            found[part.key] = found.pop(before.pop())
+    return found
 
 
 class Turns:

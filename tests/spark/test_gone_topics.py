@@ -1,5 +1,5 @@
-"""Topics that are deleted, made anew or renamed between the plan of a batch and its tasks. No Spark
-session is needed."""
+"""Topics that are deleted, made anew or renamed between the plan of a batch and its tasks, or
+between batches. No Spark session is needed."""
 
 import os
 
@@ -125,6 +125,31 @@ def test_a_topic_that_goes_while_all_that_was_available_is_read(tmp_path, place,
     assert "is gone or was made anew" in caplog.text
     assert all(value.startswith(b"other") for value in rows(reader, reader.partitions(at, end)))
     assert reader.latestOffset(end, ALL) == end
+
+
+@pytest.mark.parametrize("available", [False, True])
+def test_a_renamed_topic_goes_on_under_its_new_name(tmp_path, place, stream, available):
+    """What was read under the old one is neither lost nor read again."""
+    fill(tmp_path, "t|", b"message")
+    reader = stream(place)
+    if available:
+        reader.prepareForTriggerAvailableNow()
+    begin = reader.initialOffset()
+    at = reader.latestOffset(begin, ReadMaxRows(4))
+    first = rows(reader, reader.partitions(begin, at))
+    journal.rename(tmp_path, topic="t|", to="new")
+    assert rows(reader, reader.partitions(begin, at)) == first      # after a failure, say
+    fill(tmp_path, "new", b"later")
+    fill(tmp_path, "t|", b"another")
+    end = reader.latestOffset(at, ALL)
+    rest = rows(reader, reader.partitions(at, end))
+    wanted = [b"message %d" % i for i in range(10)]
+    if not available:
+        wanted += [b"later %d" % i for i in range(10)] + [b"another %d" % i for i in range(10)]
+    assert first + rest == wanted
+    assert reader.latestOffset(end, ALL) == end
+    names = sorted(key.partition("|")[2] for key in end)
+    assert names == (["new|0"] if available else ["new|0", "t||0"])
 
 
 def test_a_topic_that_goes_while_it_is_read(tmp_path, stream, caplog):
