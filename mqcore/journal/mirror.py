@@ -90,6 +90,7 @@ class Mirror(Running):
         self._groups: dict[str, int] = {}       # as they were copied
         self._looked = 0.0
         self._begun = False                     # messages have come
+        self._many = False                      # more groups than are copied, which the log says
         self._short = False                     # of descriptors, which the log says
         self._stopping = Event()
         self._going = Event()
@@ -185,7 +186,12 @@ class Mirror(Running):
             return
         self._looked = now
         have = self.writer.durable
-        for name, offset in list(self.reader.groups().items())[:MOST_GROUPS]:
+        found = self.reader.groups()
+        if len(found) > MOST_GROUPS and not self._many:
+            self._many = True
+            _log.warning("%s has %d consumer groups, and a mirror copies the offsets of %d",
+                         self.reader.path, len(found), MOST_GROUPS)
+        for name, offset in list(found.items())[:MOST_GROUPS]:
             at = min(offset, have)
             if self._groups.get(name) != at:
                 self.writer._check_open()       # its folder may have been moved

@@ -9,6 +9,7 @@ from waiting import until
 
 from mqcore import journal
 from mqcore.errors import UsageError
+from mqcore.journal import mirror
 from mqcore.journal.errors import OffsetGone
 from mqcore.journal.mirror import Mirror
 
@@ -165,3 +166,22 @@ def test_another_error_ends_a_mirror(where, copy, monkeypatch):
     with pytest.raises(OSError, match="Input/output"), mirroring(where, copy) as (device, _):
         until(lambda: device.error is not None)
         raise device.error
+
+
+def test_more_groups_than_are_copied_are_named_once(where, copy, monkeypatch, caplog):
+    monkeypatch.setattr(mirror, "MOST_GROUPS", 2)
+    monkeypatch.setattr(mirror, "GROUPS", 0.0)
+    fill(where, b"0", b"1")
+    with journal.open(where) as reader:
+        for name in "abc":
+            reader.commit_offset(name, 1)
+    with mirroring(where, copy), journal.open(where) as reader:
+        for name in "abc":
+            reader.commit_offset(name, 2)
+        until(lambda: list(read_groups(copy).values()) == [2, 2])
+    assert caplog.text.count("has 3 consumer groups, and a mirror copies the offsets of 2") == 1
+
+
+def read_groups(where):
+    with journal.open(where) as reader:
+        return reader.groups()
