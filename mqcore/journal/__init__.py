@@ -173,8 +173,8 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     trace: append() adds the headers of the current trace (mqcore.trace), which
     Records.trace_context() reads; with partitions=, pass headers=trace.headers() instead.
     partitions: how many there are, as one `MultiWriter`; topic_from="first-part": those of whatever
-    topics come, at most max_topics in the folder. max_open: partitions of it that are open at once; None: as many
-    as the process's limit of open files allows.
+    topics come, at most max_topics in the folder. max_open: partitions of it that are open at once;
+    None: as many as the process's limit of open files allows.
     mirror: the writer is for a mirror, so a former primary whose mirror was promoted may be opened,
     too. replicas: addresses of the journal servers of this journal's mirrors; each must confirm
     within replica_timeout seconds that its mirror was not promoted. The writer asks again about

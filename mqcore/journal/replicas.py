@@ -139,9 +139,9 @@ class Replicas:
         """It serves another journal: once."""
         if url not in self.strangers:
             self.strangers.add(url)
-            _log.warning("%s serves another journal as topic %r, partition %d, not a mirror of this "
-                         "one: it cannot say whether a mirror was promoted. Is the address in "
-                         "replicas= right?", url, self._about["topic"], self._about["partition"])
+            _log.warning("%s serves another journal as topic %r, partition %d, not a mirror of "
+                         "this one: it cannot say whether a mirror was promoted. Is the address "
+                         "in replicas= right?", url, self._about["topic"], self._about["partition"])
 
     def close(self) -> None:
         connections = list(self._connections.values())

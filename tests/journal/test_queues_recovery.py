@@ -66,7 +66,7 @@ def test_records_go_while_it_recovers(killed, monkeypatch):
 
 @pytest.mark.parametrize("jump", [1e8, -1e8])
 @pytest.mark.parametrize("when", ["running", "stopped"])
-def test_a_clock_that_is_put_right_changes_no_delay_and_no_expiry(tmp_path, monkeypatch, jump, when):
+def test_a_clock_that_is_set_changes_no_delay_and_no_expiry(tmp_path, monkeypatch, jump, when):
     """Set while a server runs: nothing changes, after a restart neither. Set while none does: only
     time that passes can be believed, so a clock that is put back stands still."""
     wall = 1.5e9

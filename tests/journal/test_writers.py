@@ -97,7 +97,7 @@ def test_topics_that_cannot_be_are_refused_and_the_others_go_on(tmp_path):
 
 
 def test_topics_on_the_disk_keep_their_places(tmp_path):
-    """The limit holds for the folder: after a restart no new topic takes the place of an old one."""
+    """The limit holds for the folder: after a restart no new topic takes an old one's place."""
     options = {"topic_from": "first-part", "max_topics": 2}
     with journal.open(tmp_path, "a", **options) as writers:
         writers.append(b"0", topic="a")
