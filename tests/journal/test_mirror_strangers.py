@@ -116,3 +116,27 @@ def test_a_chain_whose_end_began_first(tmp_path, serve, ctx, how):
     journal.promote(c)
     with pytest.raises(JournalFenced):
         journal.open(a, "a", replicas=serve(c).urls[0], replica_options={"context": ctx})
+
+
+def test_a_replica_that_serves_another_journal_is_named_once(pair, serve, ctx, tmp_path, caplog):
+    """It cannot say whether a mirror of this one was promoted."""
+    a, _ = pair
+    fill(tmp_path / "other", b"x")
+    [url] = serve(tmp_path / "other").urls
+    with journal.open(a, "a", replicas=url, replica_options={"context": ctx}) as log:
+        [found] = [r for r in caplog.records if "another journal" in r.getMessage()]
+        assert found.levelname == "WARNING" and url in found.getMessage()
+        log._replicas.ask(log._epochs, log._journal)
+        assert log.append(b"2") == 2
+    assert caplog.text.count("serves another journal") == 1
+
+
+def test_a_backup_and_a_primary_can_be_promoted_once(tmp_path):
+    a, b = tmp_path / "a", tmp_path / "b"
+    fill(a, b"0")
+    journal.backup(a, b)
+    for where in (b, a):
+        assert journal.promote(where).epoch == 1
+        with pytest.raises(UsageError, match="promoted to epoch 1"):
+            journal.promote(where)
+        assert fill(where, b"1") == [1]

@@ -92,28 +92,6 @@ def test_what_is_no_mirror_cannot_be_promoted_twice(pair):
         journal.promote(b, topic="other")
 
 
-def test_a_backup_and_a_primary_can_be_promoted_once(tmp_path):
-    a, b = tmp_path / "a", tmp_path / "b"
-    fill(a, b"0")
-    journal.backup(a, b)
-    for where in (b, a):
-        assert journal.promote(where).epoch == 1
-        with pytest.raises(UsageError, match="promoted to epoch 1"):
-            journal.promote(where)
-        assert fill(where, b"1") == [1]
-
-
-def test_a_replica_that_serves_another_journal_is_named_once(pair, tmp_path, asking, caplog):
-    a, _ = pair
-    fill(tmp_path / "other", b"x")
-    with journal.open(a, "a", **asking(tmp_path / "other")) as log:
-        [found] = [r for r in caplog.records if "another journal" in r.getMessage()]
-        assert found.levelname == "WARNING" and log._replicas.urls[0] in found.getMessage()
-        log._replicas.ask(log._epochs, log._journal)
-        assert log.append(b"2") == 2
-    assert sum("another journal" in r.getMessage() for r in caplog.records) == 1
-
-
 def test_a_running_mirror_and_a_running_primary_are_not_promoted(pair):
     a, b = pair
     with mirroring(a, b), pytest.raises(JournalLocked):
