@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from types import EllipsisType
 from typing import Any, Self
 
@@ -99,8 +99,12 @@ class Span:
 
 def _reset(token: Any) -> None:
     # ValueError: the block has ended in another task or thread, whose trace is its own.
+    # OpenTelemetry would write that to the log, so its token is reset here, too.
     with suppress(ValueError):
-        FLOW.reset(token)
+        if isinstance(token, Token):
+            token.var.reset(token)
+        else:
+            FLOW.reset(token)
 
 
 def span(name: str, *, parent: TraceContext | EllipsisType | None = ...,
