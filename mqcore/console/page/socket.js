@@ -143,9 +143,16 @@ export class Socket_ {
     form.onsubmit = async (event) => {
       event.preventDefault();
       if (this.watch) { this.stop(); return; }
+      if (this.asking) return;      // a double click
+      this.asking = true;
       const row = this.row;
       const answer = await this.ask({ op: "watch", ...row, topic: topic.value });
-      if (answer.op === "failure" || row !== this.row) { put(this.seen, answer.text || ""); return; }
+      this.asking = false;
+      if (row !== this.row) {
+        if (answer.watch) this.ask({ op: "unwatch", watch: answer.watch });
+        return;
+      }
+      if (answer.op === "failure") { put(this.seen, answer.text); return; }
       this.watch = { number: answer.watch, since: 0, lines: [] };
       put(this.button, "Stop");
       await this.watched();

@@ -206,6 +206,20 @@ def test_a_message_is_sent_and_watched(browser, shop):
     click(browser, "#pause")
 
 
+def test_a_double_click_watches_once(browser, shop):
+    with Console(control=True) as console:
+        browser.open(console.url)
+        shows(browser, "#view tbody", ["pub 1"])
+        open_socket(browser, "pub 1")
+        shows(browser, "#view", ["Watch messages"])
+        browser.run("""(() => { const one = document.querySelector('#watch button');
+            one.click(); one.click(); })()""")
+        shows(browser, "#watched", ["news | fresh bread"])
+        assert console._control._numbers == 1
+        assert complaints(browser) == []
+    click(browser, "#pause")
+
+
 def stranger(folder):
     """Connect and leave: events, if the console has subscribed by now. It may also come in time for
     the last of them only."""
