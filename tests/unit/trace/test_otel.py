@@ -83,6 +83,29 @@ def test_a_span_may_end_in_another_thread(exported, caplog):
     assert caplog.records == []
 
 
+def test_a_processor_that_raises_costs_no_message(caplog):
+    class Broken(sdk.SpanProcessor):
+        def on_start(self, span, parent_context=None):
+            if span.name == "start":
+                raise OSError("the exporter")
+
+        def on_end(self, span):
+            raise OSError("the exporter")
+
+    provider = sdk.TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Broken())
+    otel.use(provider)
+    try:
+        for name in ("start", "end"):
+            with trace.span(name) as span:
+                assert trace.current() == span.context
+            assert trace.current() is None
+    finally:
+        otel.stop()
+    assert [record.exc_text or record.message for record in caplog.records]
+    assert {record.name for record in caplog.records} == {"mqcore.trace"}
+
+
 def test_without_an_sdk_traces_go_on():
     from opentelemetry.trace import NoOpTracerProvider
 
