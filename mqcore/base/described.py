@@ -21,5 +21,5 @@ def described(error: BaseException) -> str:
 def report() -> None:
     """Print the exception that is handled now, as Python prints one that ends a program. For
     threads that go on, where a handler of `logging` has raised SystemExit, say. Raises nothing."""
-    with suppress(Exception):
+    with suppress(BaseException):       # a program's own hook may exit
         sys.excepthook(*sys.exc_info())

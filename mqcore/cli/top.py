@@ -64,8 +64,10 @@ def reasons(dropped: dict[str, int]) -> str:
 
 def duration(seconds: float) -> str:
     """A time in at most seven characters."""
+    if seconds >= 999.5:            # of which three digits are no seconds
+        return f"{seconds / 60:.3g} min"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
+        if seconds >= size * 0.9995:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1e9:.0f} ns"
 

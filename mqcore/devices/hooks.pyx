@@ -21,6 +21,8 @@ from mqcore.spi.pattern cimport PAT_ADDRESSES, PAT_EXCHANGE, PAT_GROUPS, PAT_SEN
 from mqcore.errors import PluginError, UsageError
 
 cdef const char* CAPSULE = b"mqcore.hook"
+cdef const char* NO_BODY = b"it changed a message and pushed no new body, or there was no memory"
+cdef const char* NO_MEMORY = b"there was no memory"
 
 
 # -- a burst ---------------------------------------------------------------------------------------
@@ -78,12 +80,15 @@ cdef void _close_parts(Passing* p) noexcept nogil:
         msg_close(&p.parts[i])
 
 
-cdef void _ask_why(Stage* stage) noexcept nogil:
+cdef void _ask_why(Stage* stage, int verdict) noexcept nogil:
     """Keep the text of a compiled hook, which is valid until the next call: stats() comes later."""
-    cdef const char* text
-    if stage.hook.ops.error == NULL:
-        return
-    text = stage.hook.ops.error(stage.hook.self)
+    cdef const char* text = NULL
+    if verdict == HOOK_CHANGE:
+        text = NO_BODY
+    elif verdict == HOOK_PASS:
+        text = NO_MEMORY
+    elif stage.hook.ops.error != NULL:
+        text = stage.hook.ops.error(stage.hook.self)
     lock_take(&stage.lock)
     stage.reason[0] = 0
     if text != NULL:
@@ -105,8 +110,7 @@ cdef int _settle(Stage* stage, Passing* p, int verdict, MsgVec* to) noexcept nog
         _close_parts(p)
         return verdict
     stage.failed.fetch_add(1)
-    if verdict != HOOK_PASS and verdict != HOOK_CHANGE:
-        _ask_why(stage)
+    _ask_why(stage, verdict)
     if not stage.spares or stage.fatal or not _put_whole(to, p):
         _close_parts(p)
     return HOOK_FAIL

@@ -6,18 +6,22 @@ the sake of a trace.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from types import EllipsisType
 from typing import Any, Self
 
+from mqcore.base.rarely import Rarely
 from mqcore.errors import UsageError
 from mqcore.trace.recent import LONGEST_NAME, RING, SpanRecord
 from mqcore.trace.traceparent import TraceContext
 
 KINDS = ("internal", "client", "server", "producer", "consumer")
+_log = logging.getLogger("mqcore.trace")
+_log.addFilter(Rarely())
 _current: ContextVar[TraceContext | None] = ContextVar("mqcore_trace", default=None)
 
 
@@ -77,7 +81,10 @@ class Span:
         self._start, self._began = time.time(), time.monotonic()
         self._other = None
         if FLOW.begin is not None:
-            self._other, self.context = FLOW.begin(self)
+            try:
+                self._other, self.context = FLOW.begin(self)
+            except Exception:       # of the program's SDK
+                _log.exception("OpenTelemetry cannot begin a span")
         self._token = FLOW.set(self.context if self._other is None else self._other)
         return self
 
@@ -85,7 +92,10 @@ class Span:
                  *_: object) -> None:
         _reset(self._token)
         if self._other is not None and FLOW.end is not None:
-            FLOW.end(self._other, error)
+            try:
+                FLOW.end(self._other, error)
+            except Exception:
+                _log.exception("OpenTelemetry cannot end a span")
         if self.context.sampled and RING.users:
             RING.add(SpanRecord(
                 self.context.trace_id, self.context.span_id,
@@ -99,8 +109,12 @@ class Span:
 
 def _reset(token: Any) -> None:
     # ValueError: the block has ended in another task or thread, whose trace is its own.
+    # OpenTelemetry would write that to the log, so its token is reset here, too.
     with suppress(ValueError):
-        FLOW.reset(token)
+        if isinstance(token, Token):
+            token.var.reset(token)
+        else:
+            FLOW.reset(token)
 
 
 def span(name: str, *, parent: TraceContext | EllipsisType | None = ...,

@@ -45,8 +45,11 @@ cdef char[2] TEXT             # which each call overwrites
 
 
 cdef int _picky(void* self, Passing* p) noexcept nogil:
-    """Fails on what begins with an exclamation mark."""
+    """Fails on what begins with an exclamation mark, and forgets the new body after a question
+    mark."""
     TEXT[0] = msg_data(&p.parts[p.n - 1])[0]
+    if TEXT[0] == c'?':
+        return HOOK_CHANGE
     return HOOK_FAIL if TEXT[0] == c'!' else HOOK_PASS
 
 

@@ -8,6 +8,7 @@ import { Req, bytes, text } from "./zws.js";
 
 const EVERY = 1000, POINTS = 60;
 const LARGEST = 262144;     // bytes of a request, as requests.py has it
+const PAGES = 16;           // that the console serves at once, as serving.py has it
 const $ = (id) => document.getElementById(id);
 const token = location.hash.slice(1);
 const scheme = location.protocol === "https:" ? "wss" : "ws";
@@ -37,8 +38,9 @@ const rate = (key, label) => ({ key, label, number: true, show: (row) => number(
 const table = (op, options) => {
   const made = new Table({ changed, open, ...options });
   return { element: made.element, refresh: async () => {
-    const answer = await ask({ op, ...made.asked });
-    if (answer.op === op) made.render(answer);
+    const asked = made.asked;
+    const answer = await ask({ op, ...asked });
+    if (answer.op === op) made.render(answer, asked);
     return answer;
   } };
 };
@@ -202,7 +204,9 @@ function status(found) {
 async function refresh() {
   const view = state.view;
   const answer = await views[view].refresh();
-  if (answer.totals) { totals(answer.totals); status(answer.totals); }
+  // a refusal, as of a socket that is closed, has none
+  const found = answer.totals || (await ask({ op: "totals" })).totals;
+  if (found) { totals(found); status(found); }
   if (view !== state.view) return;
   put($("note"), answer.op === "failure" ? answer.text : "");
   if (view === "socket" && socket.name) put($("title"), socket.name);
@@ -246,7 +250,8 @@ if (!/^[\w-]+$/.test(token)) {
   req = new Req(`${scheme}://${location.hostname}:${port}/${token}`, { reconnectMax: 5 });
   req.onstate = (what, why) => {
     state.lost = what === "ready" ? ""
-      : `is mq console still running, and is this the address that it printed? (${why})`;
+      : "is mq console still running, and is this the address that it printed? It serves "
+      + `${PAGES} pages at once. (${why})`;
     status(null);
   };
   show("sockets");

@@ -43,8 +43,8 @@ export class Socket_ {
   open(row) {
     this.row = { context: row.context, socket: row.socket };
     this.text.hidden = true;
-    this.peers.asked = { find: "", sort: "", reverse: false, page: 0 };
-    this.peers.search.value = "";
+    this.name = "";
+    this.peers.clear();
     this.facts.replaceChildren();
     this.endpoints.replaceChildren();
     this.lines = null;
@@ -56,8 +56,9 @@ export class Socket_ {
   async explain() {
     put(this.text, "Asking …");
     this.text.hidden = false;
-    const answer = await this.ask({ op: "explain", ...this.row });
-    put(this.text, answer.text);
+    const row = this.row;
+    const answer = await this.ask({ op: "explain", ...row });
+    if (row === this.row) put(this.text, answer.text);
   }
 
   async refresh() {
@@ -65,8 +66,9 @@ export class Socket_ {
     const found = await this.ask({ op: "socket", ...row });
     if (row !== this.row || found.op === "failure") return found;
     this.show(found);
-    const answer = await this.ask({ op: "peers", ...row, ...this.peers.asked });
-    if (row === this.row && answer.op === "peers") this.peers.render(answer);
+    const asked = this.peers.asked;
+    const answer = await this.ask({ op: "peers", ...row, ...asked });
+    if (row === this.row && answer.op === "peers") this.peers.render(answer, asked);
     if (this.watch) await this.watched();
     return found;
   }
@@ -141,9 +143,16 @@ export class Socket_ {
     form.onsubmit = async (event) => {
       event.preventDefault();
       if (this.watch) { this.stop(); return; }
+      if (this.asking) return;      // a double click
+      this.asking = true;
       const row = this.row;
       const answer = await this.ask({ op: "watch", ...row, topic: topic.value });
-      if (answer.op === "failure" || row !== this.row) { put(this.seen, answer.text || ""); return; }
+      this.asking = false;
+      if (row !== this.row) {
+        if (answer.watch) this.ask({ op: "unwatch", watch: answer.watch });
+        return;
+      }
+      if (answer.op === "failure") { put(this.seen, answer.text); return; }
       this.watch = { number: answer.watch, since: 0, lines: [] };
       put(this.button, "Stop");
       await this.watched();

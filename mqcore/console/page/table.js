@@ -38,8 +38,6 @@ export const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
 export class Table {
   constructor({ columns, key, caption, find = "Search", empty, open, changed }) {
     Object.assign(this, { columns, key, open, changed, empty });
-    this.asked = { find: "", sort: "", reverse: false, page: 0 };
-    this.rows = new Map();
     this.search = make("input", { type: "search", maxlength: "200", "aria-label": find,
       placeholder: find, oninput: () => this.ask({ find: this.search.value, page: 0 }) });
     this.count = make("span", { class: "dim", role: "status" });
@@ -52,6 +50,19 @@ export class Table {
     this.nothing = make("p", { class: "dim" });
     this.element = make("div", {}, make("div", { class: "tools" }, this.search, this.count,
       this.back, this.next), table, this.nothing);
+    this.clear();
+  }
+
+  // Nothing is asked for, and nothing is shown.
+  clear() {
+    this.asked = { find: "", sort: "", reverse: false, page: 0 };
+    this.search.value = "";
+    this.pages = 1;
+    this.rows = new Map();
+    this.body.replaceChildren();
+    this.back.hidden = this.next.hidden = true;
+    put(this.count, "");
+    put(this.nothing, "");
   }
 
   head(column) {
@@ -59,21 +70,24 @@ export class Table {
     const attributes = { scope: "col", role: "columnheader", class: column.number ? "n" : "" };
     if (!sort) return make("th", attributes, column.label);
     const head = make("th", attributes, make("button", { type: "button", onclick: () => this.ask({
-      sort, page: 0, reverse: this.shown === sort && !this.asked.reverse }) }, column.label));
+      sort, page: 0, reverse: (this.asked.sort || this.shown) === sort
+        && !this.asked.reverse }) }, column.label));
     head.dataset.sort = sort;
     return head;
   }
 
   ask(changes) {
-    Object.assign(this.asked, changes);
+    this.asked = { ...this.asked, ...changes };
     this.changed();
   }
 
-  turn(by) { this.ask({ page: Math.max(0, this.page + by) }); }
+  turn(by) { this.ask({ page: Math.min(this.pages - 1, Math.max(0, this.asked.page + by)) }); }
 
-  render(answer) {
+  // asked: what the answer is to. Meanwhile a click may have asked for another page.
+  render(answer, asked) {
     this.shown = answer.sort;
-    this.page = this.asked.page = answer.page;
+    this.pages = answer.pages;
+    if (this.asked === asked) this.asked.page = answer.page;
     for (const head of this.heads) {
       if (head.dataset.sort === answer.sort) {
         head.setAttribute("aria-sort", answer.reverse ? "ascending" : "descending");

@@ -39,6 +39,7 @@ class Socket {
 
   #open() {
     this.peer = null;            // its routing id has not come
+    this.since = Infinity;       // when it came, in ms
     // "ZWS2.0/NULL", with READY commands, is no token, so browsers refuse to offer it
     const ws = this.ws = new WebSocket(this.url, ["ZWS2.0"]);
     ws.binaryType = "arraybuffer";
@@ -46,6 +47,8 @@ class Socket {
     ws.onmessage = (event) => this.#frame(new Uint8Array(event.data));
     ws.onclose = (event) => {
       this.parts = [];           // half a message is none
+      // a server that ends each connection soon is not asked five times a second
+      if (performance.now() - this.since > this.reconnectMax * 1000) this.pause = this.reconnect;
       this.onstate("lost", event.reason || `code ${event.code}`);
       if (this.closed) return;
       setTimeout(() => { if (!this.closed) this.#open(); }, this.pause * 1000);
@@ -66,7 +69,7 @@ class Socket {
 
   #ready(routingId) {
     this.peer = routingId;
-    this.pause = this.reconnect;
+    this.since = performance.now();
     this.onready();
     const out = this.out;
     this.out = [];

@@ -14,6 +14,7 @@ from waiting import until
 import mqcore as mq
 from mqcore import journal
 from mqcore.console import Console, requests
+from mqcore.console.serving import PAGES
 from mqcore.console.web import FILES, FOLDER
 from mqcore.monitor import Publish
 
@@ -205,6 +206,20 @@ def test_a_message_is_sent_and_watched(browser, shop):
     click(browser, "#pause")
 
 
+def test_a_double_click_watches_once(browser, shop):
+    with Console(control=True) as console:
+        browser.open(console.url)
+        shows(browser, "#view tbody", ["pub 1"])
+        open_socket(browser, "pub 1")
+        shows(browser, "#view", ["Watch messages"])
+        browser.run("""(() => { const one = document.querySelector('#watch button');
+            one.click(); one.click(); })()""")
+        shows(browser, "#watched", ["news | fresh bread"])
+        assert console._control._numbers == 1
+        assert complaints(browser) == []
+    click(browser, "#pause")
+
+
 def stranger(folder):
     """Connect and leave: events, if the console has subscribed by now. It may also come in time for
     the last of them only."""
@@ -295,6 +310,65 @@ def test_a_message_that_is_too_long_is_refused_and_the_page_lives(browser, shop)
             shows(browser, "#sent", words)
         assert complaints(browser) == []
         assert f"LARGEST = {requests.LARGEST};" in (FOLDER / "console.js").read_text()
+    click(browser, "#pause")
+
+
+def test_fast_clicks_turn_a_page_each(browser, folder):
+    """Also those that come while an answer is under way, which has the page before."""
+    size(browser, 1120, 560)
+    with mq.Context(monitor=True) as context, contextlib.ExitStack() as stack:
+        for number in range(requests.PAGE_ROWS * 3 + 1):
+            stack.enter_context(mq.Pull(bind=f"inproc://{number}", context=context))
+        console = stack.enter_context(Console())
+        browser.open(console.url)
+        shows(browser, "#view .tools", ["page 1 of 4"])
+        browser.run("""(() => { const next = [...document.querySelectorAll('#view .tools button')]
+            .find((one) => one.innerText === "Next"); next.click(); next.click(); })()""")
+        shows(browser, "#view .tools", ["page 3 of 4"])
+        browser.run("""(() => { const head = [...document.querySelectorAll('#view th button')]
+            .find((one) => one.innerText === "program"); head.click(); head.click(); })()""")
+        until(lambda: browser.run("""document.querySelector('#view th[data-sort=program]')
+            .getAttribute("aria-sort")""") == "ascending", LIMIT)
+        assert complaints(browser) == []
+    click(browser, "#pause")
+
+
+def test_a_socket_that_is_gone_shows_nothing_of_the_one_before(browser, folder):
+    with mq.Context(monitor=True) as context, Console() as console:
+        stays = mq.Pull(bind="inproc://stays", context=context)
+        goes = mq.Push(connect="inproc://stays", context=context, linger=0)
+        browser.open(console.url)
+        shows(browser, "#view tbody", ["push"])
+        open_socket(browser, "pull 1")
+        shows(browser, "#view tbody", ["push"])
+        press(browser, "Escape", 27)
+        shows(browser, "#view tbody", ["push"])
+        click(browser, "#pause")        # so that the row stays
+        goes.close()
+        until(lambda: b'"push"' not in console._views.answer(b'{"op":"sockets"}'), LIMIT)
+        open_socket(browser, "push 2")
+        click(browser, "#pause")
+        shows(browser, "#note", ["this socket is closed"])
+        assert browser.run("document.querySelector('#title').textContent") == "push"
+        assert not browser.run("document.querySelector('#view tbody').textContent")
+        shows(browser, "#total-peers .value", ["0"])        # the totals go on
+        stays.close()
+    click(browser, "#pause")
+
+
+def test_a_page_beyond_the_limit_says_so(browser, folder):
+    with mq.Context(monitor=False) as context, Console() as console:
+        live = console._rep.endpoints[0].url
+        pages = [mq.Req(connect=live, context=context, linger=0) for _ in range(PAGES)]
+        for page in pages:
+            page.wait_peers(1, timeout=LIMIT)
+        browser.open(console.url)
+        shows(browser, "#status", ["Not connected", f"serves {PAGES} pages at once"])
+        assert f"PAGES = {PAGES};" in (FOLDER / "console.js").read_text()
+        pages.pop().close()
+        shows(browser, "#status", ["Live"])
+        for page in pages:
+            page.close()
     click(browser, "#pause")
 
 

@@ -352,6 +352,27 @@ def test_a_handler_that_wants_to_end_its_thread_is_reported_and_the_log_goes_on(
     pull.close()
 
 
+def test_a_program_whose_excepthook_exits_keeps_the_log(ctx, logger, monkeypatch):
+    """Many end the process so, after they have reported the error."""
+    class Leaves(logging.Handler):
+        def emit(self, record):
+            if record.mq_endpoint == "inproc://x":
+                raise SystemExit
+
+    def leave(*_):
+        called.append(1)
+        sys.exit(1)
+
+    called = []
+    monkeypatch.setattr(sys, "excepthook", leave)
+    logger.handlers.insert(0, Leaves())
+    with mq.Pull(context=ctx) as pull, mq.log_events(pull, logger):
+        pull.bind("inproc://x").close()
+        pull.bind("inproc://y").close()
+        logger.records.until(lambda record: record.mq_endpoint == "inproc://y")
+    assert called
+
+
 def test_levels_are_not_formatted_in_vain(ctx, logger):
     logger.setLevel(logging.WARNING)
     with mq.Pull(context=ctx) as pull, mq.log_events(pull, logger) as log:

@@ -26,7 +26,7 @@ from waiting import until
 import mqcore as mq
 from mqcore import monitor
 from mqcore.cli.keyboard import Keys
-from mqcore.cli.top import SORTS, cells, chosen, number, place
+from mqcore.cli.top import SORTS, cells, chosen, duration, number, place
 from mqcore.cli.top_view import Looking, View
 from mqcore.monitor import protocol
 from mqcore.monitor.rates import Rates
@@ -262,6 +262,13 @@ def test_keys_in_pieces():
         os.close(reader)
         if writer >= 0:
             os.close(writer)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0, "0 ns"), (1.5e-8, "15 ns"), (0.99996e-3, "1 ms"), (0.99996, "1 s"), (2.5e-5, "25 us"),
+    (998.4, "998 s"), (2199.023255552, "36.7 min")])
+def test_times_are_short(seconds, text):
+    assert duration(seconds) == text
 
 
 def test_numbers_are_short():

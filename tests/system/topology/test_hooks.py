@@ -283,6 +283,18 @@ def test_the_text_of_a_compiled_hook_is_that_of_its_last_failure(streamer):
     assert (upper.failed, upper.last_error) == (0, "")
 
 
+def test_a_compiled_hook_that_changes_a_message_needs_a_new_body(streamer):
+    """Its failure has a text of its own, not that of the failure before."""
+    native = pytest.importorskip("mqcore.testing.native.hook_samples")
+    push, pull, device = streamer(mq.Hook.compiled(native.picky, name="picky"))
+    for body in (b"!", b"?", b"ABC"):
+        push.send(body)
+    assert pull.recv(timeout=LONG) == b"ABC"
+    picky, = device.stats().hooks
+    assert (picky.passed, picky.failed) == (1, 2)
+    assert picky.last_error.startswith("it changed a message and pushed no new body")
+
+
 def test_a_compiled_hook_for_another_version_is_refused(ctx):
     native = pytest.importorskip("mqcore.testing.native.hook_samples")
     with pytest.raises(mq.PluginError, match="made for another version.*build it again"):

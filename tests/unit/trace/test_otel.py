@@ -1,5 +1,7 @@
 """Spans through OpenTelemetry: its current span is ours, and ours are its."""
 
+import contextvars
+
 import pytest
 
 from mqcore import trace
@@ -68,6 +70,40 @@ def test_a_parent_of_this_program_is_not_remote(exported):
         pass
     assert {one.name: one.parent.is_remote for one in finished()} == {
         "served": True, "inner": False, "of the program": False, "innermost": False}
+
+
+def test_a_span_may_end_in_another_thread(exported, caplog):
+    """Or task: its context is another."""
+    finished, _ = exported
+    span, use = trace.span("far"), trace.use(TraceContext.new())
+    contextvars.copy_context().run(lambda: (span.__enter__(), use.__enter__()))
+    use.__exit__()
+    span.__exit__(None)
+    assert [one.name for one in finished()] == ["far"]
+    assert caplog.records == []
+
+
+def test_a_processor_that_raises_costs_no_message(caplog):
+    class Broken(sdk.SpanProcessor):
+        def on_start(self, span, parent_context=None):
+            if span.name == "start":
+                raise OSError("the exporter")
+
+        def on_end(self, span):
+            raise OSError("the exporter")
+
+    provider = sdk.TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Broken())
+    otel.use(provider)
+    try:
+        for name in ("start", "end"):
+            with trace.span(name) as span:
+                assert trace.current() == span.context
+            assert trace.current() is None
+    finally:
+        otel.stop()
+    assert [record.exc_text or record.message for record in caplog.records]
+    assert {record.name for record in caplog.records} == {"mqcore.trace"}
 
 
 def test_without_an_sdk_traces_go_on():
