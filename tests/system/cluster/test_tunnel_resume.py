@@ -250,3 +250,38 @@ def test_numbers_that_cannot_be(pieces, returned):
         flow.keep(frames.Data(1, True, bytes(100), True))
     with pytest.raises(MalformedFrame):
         flow.resumed(pieces, returned)
+
+
+@pytest.mark.parametrize("how", ["eof", "closed"])
+def test_a_link_that_breaks_as_a_tunnel_ends(run, key, how):
+    """The opener knows that it is over, and the other side has not heard of it: that side asks as
+    soon as there is another link, and does not wait for `resume`."""
+    async def transfer(one, two, echo):
+        tunnel = await two.atunnel("echo", timeout=LIMIT, resume=300)
+        await tunnel.asend(b"x")
+        assert await tunnel.arecv(timeout=LIMIT) == b"x"
+        link = one.links.of(next(iter(one.directory.members.values())))[0]
+        there = next(iter(one.tunnels.open.values()))
+        lost = []
+
+        def receive(data):      # the last word of the opener is lost with the link
+            frame = type(link.session).receive(link.session, data)
+            word = frames.Seen if how == "eof" else frames.Reset
+            return lost.append(frame) if isinstance(frame, word) else frame
+
+        link.session.receive = receive
+        if how == "eof":
+            await tunnel.asend_eof()
+            assert await tunnel.arecv(timeout=LIMIT) == b"end"
+            assert await two.until(lambda: tunnel.closed, LIMIT)
+        else:
+            tunnel.reset("closed", "enough")
+        assert await one.until(lambda: lost, LIMIT)
+        assert not there.closed
+        break_links(two)
+        assert await one.until(lambda: there.closed, LIMIT)
+        assert await one.until(lambda: echo.reasons == [how], LIMIT)
+        assert not one.tunnels.open and not one.tunnels.away and not two.tunnels.open
+        assert await one.adrain(LIMIT)
+
+    run(lambda: pair(transfer)(key))
