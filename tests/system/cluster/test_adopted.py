@@ -97,3 +97,30 @@ def test_a_rep_that_is_late(run, key):
             assert found == [b"2!"]
 
     run(main)
+
+
+def test_what_is_closed_is_not_offered_again(run, key, monkeypatch):
+    """A thread closes the socket, and may take its time."""
+    monkeypatch.setattr(adopt, "LOOK", 0.01)
+
+    async def main():
+        async with cluster.ajoin(key) as net:
+            with mq.Rep(bind="tcp://127.0.0.1:0") as rep:
+                old = await net.aadopt("old", rep.endpoints[0].url)
+                await net.await_members("old", timeout=LIMIT)
+                offered = []
+
+                class Slow:
+                    closed = False
+
+                    async def aclose(self, linger):
+                        await sleep(0.1)
+                        offered.append("old" in net.services)
+                        self.closed = True
+                        await socket.aclose(linger)
+
+                socket, old.socket = old.socket, Slow()
+                await old.aclose()
+                assert offered == [False] and "old" not in net.services
+
+    run(main)
