@@ -267,8 +267,8 @@ class Core:
 
     async def barrier(self, most: float | None = None) -> bool:
         """Wait until all linked members know what this node offers and subscribes to, even if a
-        link is full. False: one does not within TOLD seconds, or `most` if that is less. A link that
-        breaks is not waited for: the next one to its member repeats what this node offers and
+        link is full. False: one does not within TOLD seconds, or `most` if that is less. A link
+        that breaks is not waited for: the next one to its member repeats what this node offers and
         subscribes to."""
         return await self.links.taken(
             [member.link for member in self.directory.members.values() if member.link],

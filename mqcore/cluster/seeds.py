@@ -68,7 +68,8 @@ class Seed:
         return self._resolver is not None
 
     async def look_up(self, loop: Loop) -> None:
-        """Sets `found` or `error`, or both where a part is wrong. However long one name takes, the other seeds do not wait."""
+        """Sets `found` or `error`, or both where a part is wrong. However long one name takes, the
+        other seeds do not wait."""
         resolver = self._resolver
         try:
             found, self.error = await loop.in_thread(

@@ -18,8 +18,8 @@ ZMQ = """if True:
         rep.send(rep.recv() + b"!")
 """
 NNG = """if True:
-    import pynng
-    rep = pynng.Rep0(listen="tcp://127.0.0.1:0")
+    from pynng import Rep0
+    rep = Rep0(listen="tcp://127.0.0.1:0")
     print(f"tcp://{rep.listeners[0].local_address}?wire=sp", flush=True)
     while True:
         rep.send(rep.recv() + b"!")
