@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore import trace
 from mqcore.cluster import frames
+from mqcore.cluster.checks import said_by
 from mqcore.cluster.errors import MemberLost, RequestTimeout
 from mqcore.cluster.flow import WINDOW
 from mqcore.cluster.tunnel import Tunnel
@@ -58,7 +59,7 @@ class Tunnels:
         if tunnel._link is not None:
             tunnel._link.tunnels.pop((tunnel._stream, tunnel._opener), None)
         if tunnel._ended is not None:
-            self.finished[name] = tunnel._ended.reason
+            self.finished[name] = said_by(tunnel._ended.reason)[:frames.NAME]
             while len(self.finished) > FINISHED:
                 del self.finished[next(iter(self.finished))]
 
