@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mqcore.cluster.beacon import Beacon, Where, linked
 from mqcore.errors import AddressError, Error
 from mqcore.options import from_text
 from mqcore.spi import registry
+from mqcore.spi.resolver import Resolver
 from mqcore.spi.url import parse
 
 if TYPE_CHECKING:
@@ -71,9 +73,11 @@ class Seed:
         """Sets `found` or `error`, or both where a part is wrong. However long one name takes, the
         other seeds do not wait."""
         resolver = self._resolver
+        # one that is not derived from Resolver may lack it
+        part = getattr(resolver, "look_up_part", partial(Resolver.look_up_part, resolver))
         try:
             found, self.error = await loop.in_thread(
-                lambda: resolver.look_up_part(self._url.address, self._options))
+                lambda: part(self._url.address, self._options))
             self.found = tuple(dict.fromkeys(found))
         except OSError as error:
             self.error = error.strerror or str(error)

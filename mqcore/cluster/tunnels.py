@@ -204,7 +204,7 @@ class Tunnels:
             link.control(frames.Reset(frame.stream, not frame.opener,
                                       self.finished.get(name, "lost"),
                                       "the other side does not know the tunnel any more"))
-        elif not frame.attempt:
+        elif not frame.attempt and tunnel._opener and (tunnel._attempt or tunnel._link is None):
             pass        # it goes on, or soon will
         elif not tunnel._opener and frame.attempt > tunnel._attempt and tunnel._link is not link:
             tunnel._attempt = tunnel._replayed = frame.attempt
