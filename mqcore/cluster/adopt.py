@@ -79,6 +79,7 @@ class Adopted:
                              **options})
         self.url = url
         self.node = node
+        self.closing = False
         self._seen = float("-inf")      # when it was connected
         self.lost: Callable[[], Any] = lambda: None     # ends the request that it has
         try:
@@ -101,12 +102,12 @@ class Adopted:
     async def watch(self) -> None:
         """Offer it while it is connected."""
         name = self.service.name
-        while not self.socket.closed:
+        while not (self.socket.closed or self.node.closed):
             offered = self.node.services.get(name) is self.service
             other = self.node.services.get(name)
             if self.connected:
                 self._seen = time.monotonic()
-            if self.connected and (other is None or other.offer.hops):
+            if self.connected and not self.closing and (other is None or other.offer.hops):
                 await self.service.astart()
             elif self.gone and offered:
                 del self.node.services[name]
@@ -116,6 +117,7 @@ class Adopted:
 
     async def aclose(self) -> None:
         if not self.node.loop.inherited and not self.socket.closed:
+            self.closing = True
             try:
                 await self.service.astop()
             finally:

@@ -360,6 +360,7 @@ class Beacon:
         links = self.node.links
         if heard.url not in links.dials:
             try:
+                links.check(heard.url)      # it is one address, and not in a file of ours
                 links.dial(heard.url)
             except Error:       # of a transport that is not there, for example
                 raise Refused("malformed") from None

@@ -73,7 +73,9 @@ async def drain(node: Core, timeout: float | None) -> bool:
     def left() -> float | None:
         return end and max(0.0, end - time.monotonic())
 
-    done = await node.until(finished, timeout) and not node.closed
+    if node.services:   # who does not know yet sends requests, which have to be refused
+        await node.barrier(left())
+    done = await node.until(finished, left()) and not node.closed
     if done:        # a handler may have sent its end and returned
         tunnels = [tunnel for tunnel in node.tunnels.sending if tunnel._flow.eof_out]
         done = await node.until(arrived, left())

@@ -265,12 +265,14 @@ class Core:
                 member.link.control(frames.Peers([me.record]))      # even if it is full
         self._wake()
 
-    async def barrier(self) -> bool:
+    async def barrier(self, most: float | None = None) -> bool:
         """Wait until all linked members know what this node offers and subscribes to, even if a
-        link is full. False: one does not within TOLD seconds. A link that breaks is not waited for:
-        the next one to its member repeats what this node offers and subscribes to."""
+        link is full. False: one does not within TOLD seconds, or `most` if that is less. A link
+        that breaks is not waited for: the next one to its member repeats what this node offers and
+        subscribes to."""
         return await self.links.taken(
-            [member.link for member in self.directory.members.values() if member.link], TOLD)
+            [member.link for member in self.directory.members.values() if member.link],
+            TOLD if most is None else min(TOLD, most))
 
     def _ping(self, link: Link, frame: frames.Ping) -> None:
         link.control(frames.Pong(frame.id))     # even if it is full: the peer asks once

@@ -54,6 +54,7 @@ class Binding:
         self._service = AsyncExitStack()
         self._ready = asyncio.Event()
         self._stopping = False
+        self.gone = False       # its connection has ended
         self._tasks: set[asyncio.Task[Any]] = set()
         self._finishing: asyncio.Task[None] | None = None
         self._asking: dict[int, int] = {}           # requests of the binding: bytes of each
@@ -148,6 +149,7 @@ class Binding:
     async def _end(self, reason: str) -> None:
         if self._finishing is not None:
             await asyncio.wait({self._finishing})
+        self.gone = True        # what comes from now on would wait for nothing
         for task in list(self._tasks):
             task.cancel()
         gone = Fault(f"the service is gone: {reason or 'its connection ended'}")

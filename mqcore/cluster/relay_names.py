@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from mqcore.cluster import frames
+from mqcore.cluster.services import Refusal
+
 PATIENCE = 5.0          # seconds for what a binding still has when it leaves
 
 
@@ -83,7 +86,10 @@ class Shared:
             await asyncio.wait(running, timeout=PATIENCE)
 
     async def _pass_on(self, what: str, argument: Any) -> Any:
-        binding = min(self._bindings, key=lambda one: (one.full, len(self._bindings[one])))
+        able = [one for one in self._bindings if not one.gone]
+        if not able:        # the last one is about to leave
+            raise Refusal(frames.NO_SERVICE, "", "the binding is gone")
+        binding = min(able, key=lambda one: (one.full, len(self._bindings[one])))
         running, over = self._bindings[binding], asyncio.get_running_loop().create_future()
         running.add(over)
         try:

@@ -205,6 +205,9 @@ class Requests:
     def nobody(self, service: str, offered: bool, tried: list[Member]) -> Exception:
         if not offered and not tried:
             return NoSuchService(f"no live member offers the service {service!r}", service=service)
+        if not tried:
+            return Overloaded(f"no member of {service!r} takes requests now: those that offer it "
+                              "drain, or have weight 0", service=service, tried=0)
         return Overloaded(f"all {len(tried)} members of {service!r} that were asked are at their "
                           "limit or drain", service=service, tried=len(tried))
 

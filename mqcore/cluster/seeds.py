@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mqcore.cluster.beacon import Beacon, Where, linked
 from mqcore.errors import AddressError, Error
 from mqcore.options import from_text
 from mqcore.spi import registry
+from mqcore.spi.resolver import Resolver
 from mqcore.spi.url import parse
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from mqcore.cluster.node import Core
 
 AGAIN = 10.0            # seconds until a node that is alone looks its seeds up again
+REFUSED = 30.0          # seconds until it tries a seed again that does not let it in
 OPTIONS = {"refresh": 30.0, "connect_timeout": 5.0, "family": 0}
 LAN = "lan"
 
@@ -67,12 +70,15 @@ class Seed:
         return self._resolver is not None
 
     async def look_up(self, loop: Loop) -> None:
-        """Sets `found` or `error`. However long one name takes, the other seeds do not wait."""
+        """Sets `found` or `error`, or both where a part is wrong. However long one name takes, the
+        other seeds do not wait."""
         resolver = self._resolver
+        # one that is not derived from Resolver may lack it
+        part = getattr(resolver, "look_up_part", partial(Resolver.look_up_part, resolver))
         try:
-            self.found = tuple(await loop.in_thread(
-                lambda: list(resolver.look_up(self._url.address, self._options))))
-            self.error = ""
+            found, self.error = await loop.in_thread(
+                lambda: part(self._url.address, self._options))
+            self.found = tuple(dict.fromkeys(found))
         except OSError as error:
             self.error = error.strerror or str(error)
         except Error as error:
@@ -116,15 +122,25 @@ class Seeds:
                 self.node.loop.spawn(self._find, seed)
 
     async def _find(self, seed: Seed) -> None:
+        before = seed.found
         await seed.look_up(self.node.loop)
         self._due = time.monotonic() + AGAIN
-        try:
-            self._dial(seed)
-        except AddressError as error:       # what a name or a file yields may be anything
-            seed.error, seed.found = error.text, ()
+        links, good = self.node.links, []
+        for url in seed.found:
+            try:
+                links.dial(url, seed=True)
+                good.append(url)
+            except Error as error:      # what a name or a file yields may be anything
+                seed.error = seed.error or f"{url}: {error.text}"
+        seed.found = tuple(good)
+        wanted = {url for one in self.seeds for url in one.found}
+        for url in set(before) - wanted:        # else a name that changes has ever more
+            dial = links.dials.get(url)
+            if dial is not None and dial.seed and dial.link is None:
+                links.hang_up(dial)
 
-    def _dial(self, *seeds: Seed) -> None:
-        for seed in seeds or self.seeds:
+    def _dial(self) -> None:
+        for seed in self.seeds:
             for url in seed.found:
                 self.node.links.dial(url, seed=True)
 
@@ -142,6 +158,10 @@ class Seeds:
             self.beacon.tick()
         if self.node.directory.members:
             return
+        links = self.node.links
+        for dial in list(links.dials.values()):
+            if dial.seed and dial.done and now - dial.since > REFUSED:
+                links.hang_up(dial)
         self._dial()        # alone: the seeds may let this node in again
         if now > self._due:
             self._look_up()

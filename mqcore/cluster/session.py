@@ -429,7 +429,8 @@ class Session:
         if more:
             rest.append(left[frames.PART:])
         if not self._seal(frames.encode(frames.Part(number, bytes(piece), not more))):
-            return False                # give_up() counts it
+            rest[:] = [left]            # give_up() counts it
+            return False
         self.window.send(len(piece) + COST, not more and self._bulks.pop(number, False))
         self._cut_bytes -= len(piece)
         if not more and number in self._large_of:

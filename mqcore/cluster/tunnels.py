@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore import trace
 from mqcore.cluster import frames
+from mqcore.cluster.checks import said_by
 from mqcore.cluster.errors import MemberLost, RequestTimeout
 from mqcore.cluster.flow import WINDOW
 from mqcore.cluster.tunnel import Tunnel
@@ -37,7 +38,7 @@ class Tunnels:
         self.node = node
         self.open: dict[Name, Tunnel] = {}
         self.away: dict[bytes, set[Tunnel]] = {}    # by member: those without a link
-        self.finished: dict[Name, None] = {}        # those that were over last, in order
+        self.finished: dict[Name, str] = {}         # why those ended that were over last, in order
         self.held: dict[bytes, int] = {}            # by member: bytes of unfinished messages
         self.number = 0
         self.threads = 0            # that plain handlers of tunnels have
@@ -57,8 +58,8 @@ class Tunnels:
         self.unfinished(tunnel, -len(partial))
         if tunnel._link is not None:
             tunnel._link.tunnels.pop((tunnel._stream, tunnel._opener), None)
-        if tunnel._ended is not None and tunnel._ended.reason == "eof":
-            self.finished[name] = None
+        if tunnel._ended is not None:
+            self.finished[name] = said_by(tunnel._ended.reason)[:frames.NAME]
             while len(self.finished) > FINISHED:
                 del self.finished[next(iter(self.finished))]
 
@@ -147,9 +148,13 @@ class Tunnels:
     def frame(self, link: Any, frame: frames.OfStream) -> None:
         tunnel = link.tunnels.get((frame.stream, not frame.opener))
         if tunnel is None:
+            name = (link.member.record.id, frame.stream, not frame.opener)
+            away = self.open.get(name)
+            if isinstance(frame, frames.Reset) and away is not None and away._link is None:
+                away._took(frame)       # the answer to Resume, see linked()
+                return
             self.stray += 1
-            if isinstance(frame, frames.End) and (
-                    link.member.record.id, frame.stream, not frame.opener) in self.finished:
+            if isinstance(frame, frames.End) and self.finished.get(name) == "eof":
                 # both ends were here when the link broke, and the other side does not know
                 link.control(frames.Seen(frame.stream, not frame.opener))
         else:
@@ -174,12 +179,15 @@ class Tunnels:
             self.linked(there)
 
     def linked(self, member: Member) -> None:
-        """There is a link to the member: go on with the tunnels that this node has opened."""
+        """There is a link to the member: go on with the tunnels that this node has opened. The
+        member goes on with the others, if they are not over there: the attempt 0 asks for that."""
         for tunnel in list(self.away.get(member.record.id, ())):
             if tunnel._opener:
                 self._back(tunnel)
                 tunnel._attempt += 1
                 tunnel._attach(member.link)
+            else:
+                member.link.control(frames.Resume(tunnel._stream, False, 0, 0, 0))
 
     def _back(self, tunnel: Tunnel) -> None:
         away = self.away.get(tunnel.peer.record.id)
@@ -193,9 +201,11 @@ class Tunnels:
         name = (link.member.record.id, frame.stream, not frame.opener)
         tunnel = self.open.get(name)
         if tunnel is None or not tunnel.resume:
-            reason = "eof" if name in self.finished else "lost"
-            link.control(frames.Reset(frame.stream, not frame.opener, reason,
+            link.control(frames.Reset(frame.stream, not frame.opener,
+                                      self.finished.get(name, "lost"),
                                       "the other side does not know the tunnel any more"))
+        elif not frame.attempt and tunnel._opener and (tunnel._attempt or tunnel._link is None):
+            pass        # it goes on, or soon will
         elif not tunnel._opener and frame.attempt > tunnel._attempt and tunnel._link is not link:
             tunnel._attempt = tunnel._replayed = frame.attempt
             tunnel._flow.resumed(frame.pieces, frame.returned)

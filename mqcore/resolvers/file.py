@@ -87,13 +87,26 @@ class File(Resolver):
                                position=len(address))
 
     def look_up(self, address: str, options: Options) -> list[str]:
+        found, wrong = self._read(address)
+        if wrong:
+            raise wrong[0]
+        return found
+
+    def look_up_part(self, address: str, options: Options) -> tuple[list[str], str]:
+        found, wrong = self._read(address)
+        more = f" ({len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        return found, f"{wrong[0].text}{more}" if wrong else ""
+
+    def _read(self, address: str) -> tuple[list[str], list[AddressError]]:
+        """The URLs, and what is wrong with the other lines."""
         with open(address, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "it is no regular file")
             data = file.read(SIZE_MAX + 1)
         if len(data) > SIZE_MAX:
             raise OSError(errno.EFBIG, f"it has more than {SIZE_MAX} bytes")
-        found = []
+        found: list[str] = []
+        wrong: list[AddressError] = []
         for number, line in enumerate(data.decode("utf-8", "surrogateescape").splitlines(), 1):
             text = COMMENT.sub("", line).strip()
             if text:
@@ -101,9 +114,10 @@ class File(Resolver):
                     url.parse(text)
                 except AddressError as error:
                     error.text = f"line {number}: {error.text}"
-                    raise
-                found.append(text)
-        return found
+                    wrong.append(error)
+                else:
+                    found.append(text)
+        return found, wrong
 
     def watch(self, address: str, options: Options) -> FolderWatch:
         return FolderWatch(address)

@@ -18,6 +18,7 @@ Callers and threads:
     may_block  the control thread; never blocks
     look_up    a short-lived worker if may_block() is true, else the control thread; for one
                endpoint never concurrently
+    look_up_part   a worker, for the seeds of a cluster
     Watch      the control thread; never blocks
 
 `address` is the decoded text between "://" and "?". `options` maps every option's name to its
@@ -77,6 +78,11 @@ class Resolver:
         """The URLs that the address currently stands for, in the order in which to connect. Each is
         a transport's URL and may have a query. Duplicates count once."""
         raise NotImplementedError
+
+    def look_up_part(self, address: str, options: Options) -> tuple[list[str], str]:
+        """look_up() for a caller that needs one URL of several. Where some are wrong, it returns
+        the others, and what is wrong."""
+        return list(self.look_up(address, options)), ""
 
     def watch(self, address: str, options: Options) -> Watch | None:
         """Start watching for changes. None or OSError: only `refresh` triggers look-ups."""

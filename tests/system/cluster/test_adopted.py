@@ -1,6 +1,7 @@
 """Plain REP sockets that a node offers as members: they hang, die with requests, and come back."""
 
 import pytest
+from programs import starter
 
 import mqcore as mq
 from mqcore import cluster
@@ -8,6 +9,21 @@ from mqcore.binding.sleep import sleep
 from mqcore.cluster import adopt
 
 LIMIT = 50.0
+ZMQ = """if True:
+    import zmq
+    rep = zmq.Context().socket(zmq.REP)
+    rep.bind("tcp://127.0.0.1:*")
+    print(rep.last_endpoint.decode(), flush=True)
+    while True:
+        rep.send(rep.recv() + b"!")
+"""
+NNG = """if True:
+    from pynng import Rep0
+    rep = Rep0(listen="tcp://127.0.0.1:0")
+    print(f"tcp://{rep.listeners[0].local_address}?wire=sp", flush=True)
+    while True:
+        rep.send(rep.recv() + b"!")
+"""
 
 
 class Echo:
@@ -97,3 +113,52 @@ def test_a_rep_that_is_late(run, key):
             assert found == [b"2!"]
 
     run(main)
+
+
+def test_what_is_closed_is_not_offered_again(run, key, monkeypatch):
+    """A thread closes the socket, and may take its time."""
+    monkeypatch.setattr(adopt, "LOOK", 0.01)
+
+    async def main():
+        async with cluster.ajoin(key) as net:
+            with mq.Rep(bind="tcp://127.0.0.1:0") as rep:
+                old = await net.aadopt("old", rep.endpoints[0].url)
+                await net.await_members("old", timeout=LIMIT)
+                offered = []
+
+                class Slow:
+                    closed = False
+
+                    async def aclose(self, linger):
+                        await sleep(0.1)
+                        offered.append("old" in net.services)
+                        self.closed = True
+                        await socket.aclose(linger)
+
+                socket, old.socket = old.socket, Slow()
+                await old.aclose()
+                assert offered == [False] and "old" not in net.services
+
+    run(main)
+
+
+@pytest.mark.parametrize("program", [ZMQ, NNG], ids=["zmq", "nng"])
+def test_a_rep_of_another_library(once, key, program, tmp_path):
+    (tmp_path / "rep.py").write_text(program)
+
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two:
+            with starter() as start:
+                other = start(tmp_path / "rep.py")
+                await one.aadopt("old", other.line())
+                await two.await_members("old", timeout=LIMIT)
+                found = []
+                for number in range(50):        # it has one of them at a time
+                    two.loop.spawn(lambda number=number: ask(two, found, b"%d" % number,
+                                                             timeout=LIMIT))
+                assert await two.until(lambda: len(found) == 50, LIMIT)
+                assert sorted(found) == sorted(b"%d!" % number for number in range(50))
+                other.end(9)
+                assert await two.until(lambda: not two.members("old"), LIMIT)
+
+    once(main)

@@ -444,3 +444,31 @@ def test_a_tunnel_to_the_node_itself(once, key):
             assert [tun._ended.reason for tun in Answers.tunnels] == ["eof"]
 
     once(main)
+
+
+def test_a_request_that_meets_a_member_that_has_just_drained_is_refused(run, key):
+    """It was sent before its node knew. Nobody has run it, so it is not lost."""
+    async def main():
+        async with cluster.ajoin(key) as client:
+            for _ in range(5):
+                async with cluster.ajoin(key, seeds=[client.url]) as server:
+                    work = Work()
+                    work.go.set()
+                    await server.aserve("it", work).astart()
+                    await client.await_members("it", timeout=LIMIT)
+                    found = []
+
+                    async def ask(found=found):
+                        try:
+                            found.append(await client.arequest("it", b"x", timeout=LIMIT))
+                        except cluster.ClusterError as error:
+                            found.append(error)
+
+                    for _ in range(3):
+                        client.loop.spawn(ask)
+                    assert await server.adrain(LIMIT)
+                    assert await client.until(lambda found=found: len(found) == 3, LIMIT)
+                    assert not any(isinstance(one, cluster.MemberLost) for one in found)
+                    assert await client.until(lambda: not client.members("it"), LIMIT)
+
+    run(main)

@@ -221,6 +221,17 @@ def test_requests_that_are_not_wanted_any_more_are_not_counted_as_unsent(pair):
     assert one.give_up() == waiting - wanted
 
 
+@pytest.mark.parametrize("sent", range(4))
+def test_a_large_request_is_withdrawn_when_its_connection_has_just_broken(pair, monkeypatch, sent):
+    """After that many of its pieces, and before it is known."""
+    one, *_ = pair
+    taken = []
+    monkeypatch.setattr(one, "_send_raw", lambda data: len(taken) < sent and not taken.append(data))
+    one.send(request(1, 3 * frames.PART))
+    one.withdraw(1)
+    assert one.waiting == 0 == one.give_up() and not one._large and not one._large_of
+
+
 @pytest.mark.parametrize("size", [1000, 60_000])
 def test_requests_that_are_withdrawn_leave_their_place_to_others(pair, size):
     one, _, _, carry = pair

@@ -73,6 +73,40 @@ def test_bindings_that_share_a_name(once, key):
     once(main)
 
 
+def test_a_binding_whose_connection_has_ended_gets_nothing_more(once, key):
+    """What it still does ends first, and a request would wait for its answer until it expires."""
+    async def main():
+        async with cluster.ajoin(key) as net, Relay(net, port=0, hosts=("127.0.0.1",)) as relay:
+            one = await joined(relay, "it")
+            binding = next(iter(relay._bindings.values()))
+            go = asyncio.Event()
+
+            async def stubborn():
+                while not go.is_set():
+                    try:
+                        await go.wait()
+                    except asyncio.CancelledError:
+                        cancelled.append(1)
+
+            cancelled = []
+            binding._spawn(stubborn())
+            await asyncio.sleep(0)
+            one.writer.transport.abort()
+            assert await net.until(lambda: cancelled, SOON)
+            with pytest.raises(cluster.Overloaded):     # it has not run, and no other is there
+                await net.arequest("it", b"x", timeout=SOON)
+            two = await joined(relay, "it")
+            asking = asyncio.ensure_future(net.arequest("it", b"x", timeout=SOON))
+            request = await two.get()
+            two.send(Reply(request.id, b"two"))
+            assert await asking == b"two"
+            go.set()
+            two.writer.close()
+            assert await net.until(lambda: not net.services, SOON)
+
+    once(main)
+
+
 def test_a_tunnel_to_one_of_several_bindings(once, key):
     async def main():
         async with cluster.ajoin(key) as net, Relay(net, port=0, hosts=("127.0.0.1",)) as relay:

@@ -131,6 +131,22 @@ def test_a_network_without_multicast_is_told():
     assert "seed lan://239.192.77.81:7401: no multicast here: " in done.stdout, done.stderr
 
 
+def test_a_packet_names_no_file_of_this_machine(once, key, lan, tmp_path):
+    """A node at this machine that has the key could have every node here read it, or join with
+    another key."""
+    path = tmp_path / "nodes"
+    path.write_text("tcp://127.0.0.1:1")
+
+    async def main():
+        async with cluster.ajoin(key, seeds=lan) as one:
+            for url in (f"file://{path}", "dns://localhost:1", "cluster://x?key=/k&seeds=s"):
+                with pytest.raises(beacon.Refused, match="malformed"):
+                    one.sources.beacon._take(beacon.Heard(beacon.HERE, 0, NODE, url), "127.0.0.1")
+            assert not one.links.dials
+
+    once(main)
+
+
 # -- packets ---------------------------------------------------------------------------------------
 
 
@@ -249,3 +265,55 @@ def test_the_beacon_of_a_closed_node_is_closed(once, key, lan):
         assert there.fileno() == -1 and not net.sources.beacon._cancel
 
     once(main)
+
+
+def test_a_bad_line_of_a_file_takes_nothing_from_the_others(run, key, tmp_path):
+    path = tmp_path / "nodes"
+
+    async def main():
+        async with cluster.ajoin(key) as one:
+            path.write_text(f"tcp:/10.0.0.1:7400\nwhat://10.0.0.1:1\n{one.url}\n")
+            async with cluster.ajoin(key, seeds=f"file://{path}") as two:
+                assert await two.until(lambda: two.directory.members, LIMIT)
+                assert f"seed file://{path}: line 1: " in two.explain()
+            path.write_text(f"what://10.0.0.1:1\n{one.url}\n")
+            async with cluster.ajoin(key, seeds=f"file://{path}") as two:
+                assert await two.until(lambda: two.directory.members, LIMIT)
+                assert f"seed file://{path}: what://10.0.0.1:1: " in two.explain()
+                assert not two.counts.get("trouble")
+
+    run(main)
+
+
+def test_a_name_that_changes_leaves_no_connections_behind(once, key, tmp_path, monkeypatch):
+    monkeypatch.setattr(seeds, "AGAIN", 0.05)
+    path = tmp_path / "nodes"
+
+    async def main():
+        path.write_text("tcp://127.0.0.1:1\n")
+        async with cluster.ajoin(key, seeds=f"file://{path}") as net:
+            for port in range(2, 6):
+                (tmp_path / "new").write_text(f"tcp://127.0.0.1:{port}\ntcp://127.0.0.1:9\n")
+                (tmp_path / "new").rename(path)
+                wanted = {f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:9"}
+                assert await net.until(lambda wanted=wanted: set(net.links.dials) == wanted, LIMIT)
+            assert await net.until(lambda: len(net.links.socket.endpoints) == 3, LIMIT)
+
+    once(main)
+
+
+def test_a_seed_that_has_refused_is_tried_again_while_a_node_is_alone(run, key, monkeypatch):
+    """It had another key, say, until it was given this one."""
+    monkeypatch.setattr(seeds, "REFUSED", 0.1)
+
+    async def main():
+        async with cluster.ajoin(cluster.Key.generate()) as wrong:
+            url = wrong.url
+        async with cluster.ajoin(key, seeds=url) as net:
+            async with cluster.ajoin(cluster.Key.generate(), listen=url):
+                assert await net.until(lambda: url in net.rejections, LIMIT)
+            async with cluster.ajoin(key, listen=url):
+                assert await net.until(lambda: net.directory.members, LIMIT)
+                assert not net.rejections
+
+    run(main)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mqcore import cluster
 from mqcore.cluster import frames
+from mqcore.cluster.checks import said_by
 from mqcore.cluster.errors import MalformedFrame
 from mqcore.cluster.flow import PIECE, PIECE_COST, WINDOW, Flow
 
@@ -250,3 +251,40 @@ def test_numbers_that_cannot_be(pieces, returned):
         flow.keep(frames.Data(1, True, bytes(100), True))
     with pytest.raises(MalformedFrame):
         flow.resumed(pieces, returned)
+
+
+@pytest.mark.parametrize("how", ["eof", "closed", "\udcff" + 1000 * "r"],
+                         ids=["eof", "closed", "long"])
+def test_a_link_that_breaks_as_a_tunnel_ends(run, key, how):
+    """The opener knows that it is over, and the other side has not heard of it: that side asks as
+    soon as there is another link, and does not wait for `resume`."""
+    async def transfer(one, two, echo):
+        tunnel = await two.atunnel("echo", timeout=LIMIT, resume=300)
+        await tunnel.asend(b"x")
+        assert await tunnel.arecv(timeout=LIMIT) == b"x"
+        link = one.links.of(next(iter(one.directory.members.values())))[0]
+        there = next(iter(one.tunnels.open.values()))
+        lost = []
+
+        def receive(data):      # the last word of the opener is lost with the link
+            frame = type(link.session).receive(link.session, data)
+            word = frames.Seen if how == "eof" else frames.Reset
+            return lost.append(frame) if isinstance(frame, word) else frame
+
+        link.session.receive = receive
+        if how == "eof":
+            await tunnel.asend_eof()
+            assert await tunnel.arecv(timeout=LIMIT) == b"end"
+            assert await two.until(lambda: tunnel.closed, LIMIT)
+        else:
+            tunnel.reset(how, "enough")
+        assert await one.until(lambda: lost, LIMIT)
+        assert not there.closed
+        break_links(two)
+        assert await one.until(lambda: there.closed, LIMIT)
+        assert await one.until(lambda: echo.reasons, LIMIT)
+        assert echo.reasons == [said_by(how)[:frames.NAME]]
+        assert not one.tunnels.open and not one.tunnels.away and not two.tunnels.open
+        assert await one.adrain(LIMIT)
+
+    run(lambda: pair(transfer)(key))
