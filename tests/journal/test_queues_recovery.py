@@ -7,7 +7,6 @@ import pytest
 
 from mqcore.journal import QueueLimits, QueueOptions
 from mqcore.journal.queues import store as module
-from mqcore.journal.queues.book import SNAP
 from mqcore.journal.queues.replay import Replay
 from mqcore.journal.queues.store import GROUP, Store
 from mqcore.journal.store import clock
@@ -94,7 +93,7 @@ def test_a_clock_that_is_set_changes_no_delay_and_no_expiry(tmp_path, monkeypatc
 
 def test_a_snapshot_of_before_it_had_clocks(tmp_path):
     store = opened(tmp_path, 1e9)
-    store.append([SNAP, store.book.next_id, False, [], []])
+    store.book.snapshot()
     store.writer.close()
     store.book.close()
     store._reader.close()
