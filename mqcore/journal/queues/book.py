@@ -427,12 +427,11 @@ class Book:
 
     # -- the log --
 
-    def snapshot(self, closed: bool = False, clock: tuple[float, float] | None = None) -> int:
+    def snapshot(self, closed: bool = False) -> int:
         """A record of what is not in the records of jobs, so that those before it may go. closed:
-        it is the last one, and nothing behind it can have been lost. clock: the caller's time and
-        that of the machine."""
+        it is the last one, and nothing behind it can have been lost."""
         queues = [[name, asdict(queue.options)] for name, queue in self.queues.items()]
-        return self._append([SNAP, self.next_id, closed, queues, self.stamps.rows(), clock])
+        return self._append([SNAP, self.next_id, closed, queues, self.stamps.rows()])
 
     def move(self, entries: list[Entry]) -> None:
         """Write jobs anew, at the end of the log, so that what they were in may go."""

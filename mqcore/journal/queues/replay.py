@@ -28,7 +28,6 @@ class Replay:
     def __init__(self, book: Book) -> None:
         self._book = book
         self._closed = True                 # nothing behind the last record can be missing
-        self._clock: list[float] | None = None
         book.replaying = True
         self._kinds: dict[int, Callable[..., None]] = {
             records.PUT: self._put, records.TAKE: self._take, records.DONE: self._done,
@@ -44,14 +43,6 @@ class Replay:
             raise JournalError(f"record {place} is none of a queue server: {error!r}",
                                hint="is this the folder of a queue server, and of this version?"
                                ) from error
-
-    def now(self, wall: float) -> float:
-        """The time where the last server's goes on, which did not notice if the machine's clock was
-        set. wall: the machine's; while there was no server, it is believed, but never backwards."""
-        if self._clock is None:
-            return wall
-        then, was = self._clock
-        return then + max(0.0, wall - was)
 
     def end(self, now: float) -> None:
         book = self._book
@@ -136,10 +127,9 @@ class Replay:
         self._book._made(name, QueueOptions(**options))
 
     def _snap(self, place: int, next_id: int, closed: bool, queues: list[Any],
-              rows: list[Any], clock: list[float] | None = None) -> None:
+              rows: list[Any]) -> None:
         book = self._book
         self._closed = closed
-        self._clock = clock
         book.next_id = max(book.next_id, next_id)
         for name, options in queues:
             book._made(name, QueueOptions(**options))

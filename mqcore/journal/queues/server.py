@@ -31,7 +31,6 @@ from mqcore.journal.queues.requests import shown
 from mqcore.journal.queues.store import Store
 from mqcore.journal.server.listening import listen
 from mqcore.journal.server.service import Service
-from mqcore.journal.store import clock
 
 PAUSE = 0.5             # the longest sleep, seconds
 TIDY = 0.2              # seconds between two looks for departed peers
@@ -64,7 +63,7 @@ class QueueServer(Service):
         may = permitted(configure)
         self.limits = limits or QueueLimits()
         self._always = fsync == "always"
-        self._began = (wall := clock.wall()) - time.monotonic()
+        self._began = time.time() - time.monotonic()
         self._guests: dict[int, Guest] = {}
         self._sending: list[Answer] = []        # answers whose changes are not stored yet
         self._stalled: JournalWriteError | None = None
@@ -73,10 +72,9 @@ class QueueServer(Service):
         self._patient = 0.0             # until then no time-out of a job ends
         self._early: Any = None         # a message that has ended the sleep
         self._largest = 2 * requests.ROOM + self.limits.job_bytes + self.limits.header_bytes
-        self._store = Store(self.where, fsync, defaults or QueueOptions(), self.limits, wall,
+        self._store = Store(self.where, fsync, defaults or QueueOptions(), self.limits, self._now(),
                             segment_bytes=segment_bytes, fsync_interval=fsync_interval,
                             compression=compression)
-        self._began += self._store.now - wall
         try:
             self._desk = Desk(self._store.book, self._counts, may)
             self._socket = listen("queue", "tcp://127.0.0.1:5559", "take and put jobs", bind,
@@ -88,8 +86,7 @@ class QueueServer(Service):
             raise
 
     def _now(self) -> float:
-        """Seconds since the epoch; a clock that is set while the server runs changes nothing, also
-        after a restart."""
+        """Seconds since the epoch; a clock that is set while the server runs changes nothing."""
         return self._began + time.monotonic()
 
     @property

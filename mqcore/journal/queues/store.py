@@ -18,7 +18,6 @@ from mqcore.journal.queues.entry import Entry
 from mqcore.journal.queues.options import QueueLimits, QueueOptions
 from mqcore.journal.queues.replay import Replay
 from mqcore.journal.reader import Reader
-from mqcore.journal.store import clock
 from mqcore.journal.store.place import partition_folder, segment_name, segments
 from mqcore.journal.writer import Writer
 from mqcore.journal.writer_options import check_options
@@ -35,8 +34,7 @@ _unpack = msgspec.msgpack.Decoder().decode
 
 
 class Store:
-    """Opens the topic, and the Book that is in it: `book`. Raises what opening a journal does.
-    `now`: given, the machine's time; then that of the Book, which may differ (see Replay)."""
+    """Opens the topic, and the Book that is in it: `book`. Raises what opening a journal does."""
 
     def __init__(self, where: str, fsync: str, options: QueueOptions, limits: QueueLimits,
                  now: float, *, segment_bytes: int = 64 << 20,
@@ -52,7 +50,6 @@ class Store:
         self._cache: OrderedDict[int, list[bytes]] = OrderedDict()
         self._snapshot = -1
         self.moved = 0
-        self.now, self._booted = now, clock.booted()    # when it was opened, and by that clock
         self.size = 0               # bytes of the files, at the last look
         try:
             self._reader = Reader(folder, TOPIC, 0, durable=False)
@@ -73,14 +70,9 @@ class Store:
         for found in self._reader.batches():
             for i, raw in enumerate(found):
                 replay.record(_unpack(raw or b""), found.offset(i))
-        self.now = replay.now(now)
-        replay.end(self.now)
-        self.book.snapshot(clock=self._clock())
+        replay.end(now)
+        self.book.snapshot()
         self.writer.commit()
-
-    def _clock(self) -> tuple[float, float]:
-        """Sleep of the machine counts here, since it counts while there is no server."""
-        return self.now + clock.booted() - self._booted, clock.wall()
 
     def append(self, record: list[Any]) -> int:
         """The offset of the record. One that cannot be written now counts: settle() reports the
@@ -188,7 +180,7 @@ class Store:
 
     def _retain(self, needed: int) -> None:
         """Nothing before `needed` is used. What replaces it is durable before it goes."""
-        snapshot = self.book.snapshot(clock=self._clock())
+        snapshot = self.book.snapshot()
         self.settle(always=True)
         self._reader.commit_offset(GROUP, min(needed, snapshot))
         self.writer.retain()
@@ -200,7 +192,7 @@ class Store:
         if self.writer.closed:
             return
         try:
-            self.book.snapshot(closed=True, clock=self._clock())
+            self.book.snapshot(closed=True)
             self._write_late()
         finally:
             self.book.close()
