@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore.api.running import Running
 from mqcore.base.waits import Event
-from mqcore.errors import Error, RecvTimeout, UsageError
-from mqcore.journal.errors import (
-    NO_FILES,
-    JournalClosed,
-    JournalDiverged,
-    JournalFenced,
-    OffsetGone,
-)
+from mqcore.errors import RecvTimeout, UsageError
+from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced, OffsetGone
 from mqcore.journal.reader import Reader
 from mqcore.journal.remembered import Remembered, reachable
 from mqcore.journal.replicas import separate
@@ -91,7 +85,6 @@ class Mirror(Running):
         self._looked = 0.0
         self._begun = False                     # messages have come
         self._many = False                      # more groups than are copied, which the log says
-        self._short = False                     # of descriptors, which the log says
         self._stopping = Event()
         self._going = Event()
         self._going.set()
@@ -106,17 +99,6 @@ class Mirror(Running):
                 self._move()
             except RecvTimeout:
                 continue
-            except OSError as error:
-                if isinstance(error, Error) or error.errno not in NO_FILES:
-                    raise
-                self._wait_for_files(error)
-
-    def _wait_for_files(self, error: OSError) -> None:
-        """Others have all descriptors at the moment: it goes on where the copy ends."""
-        if not self._short:
-            self._short = True
-            _log.warning("the mirror of %s waits: %s", self.reader.path, error)
-        self._stopping.wait(GROUPS)
 
     # -- epochs --
 

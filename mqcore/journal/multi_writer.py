@@ -444,10 +444,10 @@ class MultiWriter(WritersCore):
 
 
 def _is_topic(home: Path) -> bool:
-    """Whether a folder has partitions."""
+    """Whether a folder has partitions. One that cannot be read, as lost+found, is no topic."""
     try:
         return bool(partition_numbers(home))
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return False
 
 

@@ -1,7 +1,5 @@
 """A source that ends with a gap: it was repaired at its end, or retention has left nothing."""
 
-import errno
-
 import pytest
 from compact_case import SMALL, folder_of
 from copies import epochs, fill, mirroring, read_all
@@ -11,7 +9,6 @@ from mqcore import journal
 from mqcore.errors import UsageError
 from mqcore.journal import mirror
 from mqcore.journal.errors import OffsetGone
-from mqcore.journal.mirror import Mirror
 
 
 @pytest.fixture
@@ -136,36 +133,6 @@ def test_promotion_says_what_the_former_primary_has_lost_in_the_middle(where, co
     assert epochs(copy).mirror and not epochs(where).fenced
     assert journal.promote(copy).offset == 2
     assert read_all(copy) == [b"0", b"1"]
-
-
-@pytest.mark.parametrize("what", ["_copy_groups", "_follow"])
-def test_a_shortage_of_descriptors_ends_no_mirror(where, copy, monkeypatch, caplog, what):
-    """Other parts of the process have them all at the moment."""
-    fill(where, b"0", b"1")
-    real, left = getattr(Mirror, what), [2]
-
-    def scarce(self, *args):
-        if left[0]:
-            left[0] -= 1
-            raise OSError(errno.EMFILE, "Too many open files")
-        return real(self, *args)
-
-    monkeypatch.setattr(Mirror, what, scarce)
-    copied(where, copy)
-    assert left == [0] and read_all(copy) == [b"0", b"1"]
-    assert caplog.text.count("Too many open files") == 1
-
-
-def test_another_error_ends_a_mirror(where, copy, monkeypatch):
-    fill(where, b"0")
-
-    def broken(self, *args):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(Mirror, "_follow", broken)
-    with pytest.raises(OSError, match="Input/output"), mirroring(where, copy) as (device, _):
-        until(lambda: device.error is not None)
-        raise device.error
 
 
 def test_more_groups_than_are_copied_are_named_once(where, copy, monkeypatch, caplog):
