@@ -74,16 +74,10 @@ class Device(Running):
         self._ends = tuple(dict.fromkeys(
             (front, back, *([] if capture is None else [capture]), *taps)))
         self._its_sockets = self._ends
+        for end in dict.fromkeys((front, back)):
+            _make_raw(end)
         self._hook_cores = [hook._core() for hook in self.hooks]
-        try:
-            for end in dict.fromkeys((front, back)):
-                _set_raw(end, True)
-            self._core = DeviceCore(front, back, capture, self._hook_cores)
-        except BaseException:
-            for end in dict.fromkeys((front, back)):
-                if not end._owned:      # by another device; else the program may go on with it
-                    _set_raw(end, end._options.get("raw", False))
-            raise
+        self._core = DeviceCore(front, back, capture, self._hook_cores)
         self._begin("mqcore-device")
 
     def _loop(self) -> None:
@@ -167,11 +161,11 @@ def _check(front: Any, back: Any, allow_bus: bool) -> None:
                               "allow_bus=True if no second path joins the two buses")
 
 
-def _set_raw(socket: Any, raw: bool) -> None:
-    """Switch raw mode, in which the socket exposes its envelopes to the device."""
+def _make_raw(socket: Any) -> None:
+    """Switch the socket to raw mode, in which it exposes its envelopes to the device."""
     options = registry.pattern(socket.pattern).options
     if any(row[0] == "raw" for row in options):
-        socket._set_pattern_option("raw", raw)
+        socket._set_pattern_option("raw", True)
 
 
 def _check_rights(rights: Any) -> None:

@@ -317,11 +317,6 @@ cdef class SocketInternals(SocketHandle):
         return self.n_kept.load() > 0 or sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0
 
     @property
-    def _owned(self):
-        """A device moves its messages."""
-        return self.owned.load() != 0
-
-    @property
     def _in_line(self):
         """Any message is for the next receiver, so waiting tasks may queue."""
         return not self.answers and not self.s.flags & PAT_EXCHANGE

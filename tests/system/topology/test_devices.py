@@ -42,37 +42,6 @@ def test_what_does_not_fit_is_refused(ctx, patterns):
         mq.device(*[ctx.socket(name) for name in patterns])
 
 
-@pytest.mark.parametrize("wrong", [{"hooks": [mq.Hook.compiled(5)]}, {"capture": "pull"}])
-def test_a_device_that_is_refused_leaves_its_sockets_as_they_were(ctx, wrong):
-    if "capture" in wrong:
-        wrong = {"capture": ctx.socket(wrong["capture"])}
-    replier, asker = ctx.socket("respondent", bind="inproc://x"), ctx.socket("surveyor")
-    with pytest.raises(mq.UsageError, match="is no compiled hook|cannot be the capture"):
-        mq.device(replier, asker, **wrong)
-    asker.connect("inproc://x")
-    asker.wait_peers(1, timeout=60)
-    asker.send(b"question")
-    assert replier.recv_parts(timeout=60) == [b"question"]
-    replier.send(b"answer")
-    assert asker.recv_parts(timeout=60) == [b"answer"]
-
-
-def test_a_device_that_is_refused_leaves_another_one_running(ctx):
-    replier = ctx.socket("respondent", bind="inproc://front")
-    asker = ctx.socket("surveyor", bind="inproc://back")
-    with mq.device(replier, asker):
-        with pytest.raises(mq.UsageError, match="owns this socket"):
-            mq.device(replier, asker)
-        client = ctx.socket("surveyor", connect="inproc://front")
-        server = ctx.socket("respondent", connect="inproc://back")
-        for one in (client, server):
-            one.wait_peers(1, timeout=60)
-        client.send(b"question")
-        assert server.recv(timeout=60) == b"question"
-        server.send(b"answer")
-        assert client.recv(timeout=60) == b"answer"
-
-
 def test_buses_are_not_joined_unless_told_to(ctx):
     left, right = (ctx.socket("bus", bind="tcp://127.0.0.1:0") for _ in range(2))
     for ends in ((left, right), (left,)):
