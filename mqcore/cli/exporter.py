@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mqcore.cli.common import monitors, note, printable
+from mqcore.cli.common import monitors, note
 from mqcore.errors import BindError
 
 PORT = 9464     # the default of OpenTelemetry's exporters for Prometheus
@@ -46,8 +46,7 @@ def metrics(urls: tuple[str, ...], where: tuple[str, int], once: bool) -> None:
         registry = CollectorRegistry()
         registry.register(Collector(client))
         if once:
-            for line in generate_latest(registry).decode().split("\n")[:-1]:
-                click.echo(printable(line))     # programs have chosen the labels
+            click.echo(generate_latest(registry), nl=False)
         else:
             serve(registry, *where)
 

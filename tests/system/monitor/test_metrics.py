@@ -410,17 +410,6 @@ def test_once_prints_them():
         assert value(exported(out.decode()), "mqcore_context_sockets", name='quoted "\n') == 1
 
 
-def test_once_prints_no_control_characters():
-    """A program has chosen the labels, and the terminal would obey them."""
-    with mq.Context(monitor=monitor.Publish(name="\x1b[2J\x9b\u202e\r\u2028")) as context, \
-            mq.Pull(bind="inproc://x", context=context):
-        status, out, err = run(*command("metrics", "--once"))
-        assert (status, err) == (0, "")
-        assert all(line.isprintable() for line in out.decode().split("\n"))
-        name = r"\x1b[2J\x9b\x202e\x0d\x2028"
-        assert value(exported(out.decode()), "mqcore_context_sockets", name=name) == 1
-
-
 @pytest.mark.parametrize(("where", "status"), [("nonsense", 2), ("127.0.0.1:99999", 2),
                                                ("192.0.2.1:9464", 1)])
 def test_a_wrong_address_is_explained(where, status):
