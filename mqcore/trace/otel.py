@@ -66,10 +66,12 @@ def _set(what: Any) -> Any:
 
 
 def _end(span: Any, error: BaseException | None) -> None:
-    if error is not None and span.is_recording():
-        span.record_exception(error)
-        span.set_status(api.Status(api.StatusCode.ERROR, type(error).__name__))
-    span.end()
+    try:
+        if error is not None and span.is_recording():
+            span.record_exception(error)        # which calls its __str__
+            span.set_status(api.Status(api.StatusCode.ERROR, type(error).__name__))
+    finally:
+        span.end()
 
 
 def _own(span: api.Span) -> TraceContext | None:

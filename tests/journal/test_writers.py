@@ -117,6 +117,14 @@ def test_topics_on_the_disk_keep_their_places(tmp_path):
         writers.append(b"2", topic="a")
 
 
+def test_a_folder_that_cannot_be_read_refuses_no_topic(tmp_path):
+    """As lost+found does, for users that are not root."""
+    (tmp_path / "loop").symlink_to("loop")
+    with journal.open(tmp_path, "a", topic_from="first-part", max_topics=1) as writers:
+        writers.append(b"0", topic="a")
+    assert contents(tmp_path, topic="a") == [b"0"]
+
+
 def one(topic, value, writers):
     """(status, parts taken) of a sink that is given one message."""
     given = Handles()

@@ -120,3 +120,15 @@ def test_without_an_sdk_traces_go_on():
         assert trace.current() is None
     finally:
         otel.stop()
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+def test_the_span_of_an_error_without_words_ends(exported):
+    finished, _ = exported
+    with pytest.raises(Mute), trace.span("fails"):
+        raise Mute
+    assert [span.name for span in finished()] == ["fails"]
