@@ -8,6 +8,7 @@ import threading
 
 import pytest
 import trio
+from echoing import Echo
 
 import mqcore as mq
 from mqcore import cluster
@@ -17,15 +18,6 @@ from mqcore.cluster import node
 LIMIT = 50.0
 FEDERATION = cluster.Key.generate()
 TURNS = 24      # of the loop; more than a call takes on loopback is fine
-
-
-class Echo:
-    async def request(self, req):
-        return req.body
-
-    async def tunnel(self, tun):
-        async for message in tun:
-            await tun.asend(message)
 
 
 async def cut(call, turns):

@@ -4,6 +4,7 @@ import asyncio
 import os
 
 import pytest
+from echoing import Echo
 from waiting import until
 
 import mqcore as mq
@@ -12,15 +13,6 @@ from mqcore.cluster.errors import IdentityError
 from mqcore.cluster.identity import Identity
 
 LIMIT = 50.0
-
-
-class Echo:
-    async def request(self, req):
-        return req.body
-
-    async def tunnel(self, tun):
-        async for message in tun:
-            await tun.asend(message)
 
 
 def ended(child):

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import trio
+from echoing import Echo
 
 import mqcore as mq
 from mqcore import cluster
@@ -204,11 +205,6 @@ class Hangs:
         while not self.go:
             await sleep(0.01)
         return b"late"
-
-
-class Echo:
-    async def request(self, req):
-        return req.body
 
 
 def test_a_service_that_never_returns_costs_itself_alone(once, key):

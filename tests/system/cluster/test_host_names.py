@@ -4,16 +4,12 @@ import socket
 import threading
 
 import pytest
+from echoing import Echo
 
 from mqcore import cluster
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
-
-
-class Echo:
-    async def request(self, req):
-        return req.body
 
 
 def heard(net):

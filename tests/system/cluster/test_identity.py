@@ -5,17 +5,13 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from echoing import Echo
 
 from mqcore import cluster
 from mqcore.cluster.identity import FORMAT, Identity
 from mqcore.errors import Error
 
 LIMIT = 50.0
-
-
-class Echo:
-    async def request(self, req):
-        return req.body
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import os
 import threading
 
 import pytest
+from echoing import Echo
 from waiting import until
 
 import mqcore as mq
@@ -13,11 +14,6 @@ from mqcore import cluster
 from mqcore.cluster.loops import loop_here
 
 LIMIT = 60.0
-
-
-class Echo:
-    async def request(self, req):
-        return req.body
 
 
 class Silent:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from echoing import Echo
 from nameserver import NameServer
 
 from mqcore import cluster
@@ -17,11 +18,6 @@ from mqcore.errors import AddressError
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
 NODE = b"n" * 16
-
-
-class Echo:
-    async def request(self, req):
-        return req.body
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import threading
 import time
 
 import pytest
+from echoing import Echo
 
 from mqcore import Router, cluster
 from mqcore.binding.sleep import Nap, sleep
@@ -24,11 +25,6 @@ pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten se
 LIMIT = 50.0
 NODES = int(os.environ.get("MQCORE_NODES", "16"))
 BLOCKED = 6.0       # seconds; longer than a handshake may take
-
-
-class Echo:
-    async def request(self, req):
-        return req.body
 
 
 def test_a_loop_that_is_blocked_for_seconds(once, key, nodes):

@@ -6,6 +6,7 @@ import enum
 import socket
 import threading
 
+import echoing
 import pytest
 import trio
 
@@ -19,16 +20,9 @@ pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten se
 LIMIT = 50.0
 
 
-class Echo:
-    async def request(self, req):
-        return req.body
-
+class Echo(echoing.Echo):
     async def broadcast(self, msg):
         return msg.body
-
-    async def tunnel(self, tun):
-        async for message in tun:
-            await tun.asend(message)
 
 
 async def survey(net):

@@ -275,19 +275,25 @@ def test_components_of_one_name_have_a_row_each(browser, folder):
     click(browser, "#pause")
 
 
-def test_the_keyboard_stays_in_the_table_when_its_row_goes(browser, folder):
-    with mq.Context(monitor=True) as context, Console() as console:
-        stays = mq.Pull(bind="inproc://stays", context=context)
+@contextlib.contextmanager
+def one_that_goes(browser):
+    """A page with a PULL and a PUSH; the test closes the latter."""
+    with mq.Context(monitor=True) as context, Console() as console, \
+            mq.Pull(bind="inproc://stays", context=context):
         goes = mq.Push(connect="inproc://stays", context=context, linger=0)
         browser.open(console.url)
         shows(browser, "#view tbody", ["push"])
+        yield console, goes
+
+
+def test_the_keyboard_stays_in_the_table_when_its_row_goes(browser, folder):
+    with one_that_goes(browser) as (_, goes):
         browser.run("""[...document.querySelectorAll('#view td button')].find(
             (one) => one.innerText.startsWith("push")).focus()""")
         goes.close()
         until(lambda: "push" not in browser.run(
             "document.querySelector('#view tbody').textContent"), LIMIT)
         assert browser.run("document.activeElement.type") == "search"
-        stays.close()
     click(browser, "#pause")
 
 
@@ -334,11 +340,7 @@ def test_fast_clicks_turn_a_page_each(browser, folder):
 
 
 def test_a_socket_that_is_gone_shows_nothing_of_the_one_before(browser, folder):
-    with mq.Context(monitor=True) as context, Console() as console:
-        stays = mq.Pull(bind="inproc://stays", context=context)
-        goes = mq.Push(connect="inproc://stays", context=context, linger=0)
-        browser.open(console.url)
-        shows(browser, "#view tbody", ["push"])
+    with one_that_goes(browser) as (console, goes):
         open_socket(browser, "pull 1")
         shows(browser, "#view tbody", ["push"])
         press(browser, "Escape", 27)
@@ -352,7 +354,6 @@ def test_a_socket_that_is_gone_shows_nothing_of_the_one_before(browser, folder):
         assert browser.run("document.querySelector('#title').textContent") == "push"
         assert not browser.run("document.querySelector('#view tbody').textContent")
         shows(browser, "#total-peers .value", ["0"])        # the totals go on
-        stays.close()
     click(browser, "#pause")
 
 
