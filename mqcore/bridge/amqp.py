@@ -70,8 +70,7 @@ class AmqpSide(Side):
         """The answer to a method of AMQP while the side opens."""
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         start(lambda frame: _set(done, frame))
-        await asyncio.wait([done, self.lost], return_when=asyncio.FIRST_COMPLETED)
-        if not done.done():
+        if not await arrived(done, self.lost):
             error = self.lost.exception()
             if getattr(error, "reply_code", 0) in FINAL:
                 raise UsageError(f"{self.explain()}: {getattr(error, 'reply_text', error)}",

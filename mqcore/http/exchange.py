@@ -104,7 +104,7 @@ class Exchange:
     async def send(self, message: Message) -> None:
         """Raises Gone, after it has cut the connection, if the client does not read."""
         try:
-            await within(self.limits.send_time, self._sent(message))
+            await within(self.limits.send_time, self._send(message))
         except TimeoutError:
             self.stats.slow += 1
             cut = self.scope.get("mqcore.abort")
@@ -113,9 +113,6 @@ class Exchange:
             raise Gone from None
         except OSError:
             raise Gone from None
-
-    async def _sent(self, message: Message) -> None:
-        await self._send(message)
 
     async def start(self, status: int, kind: bytes, more: list[Header],
                     length: int | None = None) -> None:
