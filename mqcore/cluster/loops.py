@@ -394,7 +394,7 @@ def _nothing() -> None:
 
 
 def _look_at(task: Any) -> None:
-    """Else the task complains that nobody has asked for its exception."""
+    """Else asyncio logs an exception that was never retrieved."""
     if not task.cancelled():
         task.exception()
 

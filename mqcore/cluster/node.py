@@ -219,7 +219,7 @@ class Core:
             raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")
 
     def check_ready(self) -> None:
-        """Raises what check() does, but for a node that has left: what it knew can be read."""
+        """Raises what check() does, except after the node has left: what it knew can be read."""
         if not self.ready:
             self.check()
 
