@@ -23,6 +23,9 @@ class Gone(Exception):
 class Exchange:
     """`extra` are headers of every answer; `who` is the token's name or the client's address."""
 
+    __slots__ = ("scope", "receive", "_send", "limits", "stats", "method", "path", "headers",
+                 "extra", "who", "started")
+
     def __init__(self, scope: Message, receive: Receive, send: Send, limits: Limits,
                  stats: Stats) -> None:
         self.scope, self.receive, self._send = scope, receive, send
@@ -69,7 +72,9 @@ class Exchange:
         parts: list[bytes] = []
         try:
             while True:
-                message = await self._part()
+                message = await self.receive()
+                if message["type"] == "http.disconnect":
+                    raise Gone
                 data: bytes = message.get("body", b"")
                 self.stats.held_bytes += len(data)
                 held += len(data)
@@ -84,12 +89,6 @@ class Exchange:
         finally:
             self.stats.held_bytes -= held
 
-    async def _part(self) -> Message:
-        message = await self.receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        return message
-
     def _too_large(self) -> Problem:
         return Problem(413, "body_size", "the body is larger than "
                        f"{self.limits.body_bytes} bytes", "send less, or raise body_bytes")
@@ -103,8 +102,11 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         """Raises Gone, after it has cut the connection, if the client does not read."""
+        await self._limited(self._send(message))
+
+    async def _limited(self, sending: Awaitable[None]) -> None:
         try:
-            await within(self.limits.send_time, self._send(message))
+            await within(self.limits.send_time, sending)
         except TimeoutError:
             self.stats.slow += 1
             cut = self.scope.get("mqcore.abort")
@@ -114,20 +116,31 @@ class Exchange:
         except OSError:
             raise Gone from None
 
-    async def start(self, status: int, kind: bytes, more: list[Header],
-                    length: int | None = None) -> None:
+    def _head(self, status: int, kind: bytes, more: list[Header], length: int | None) -> Message:
         self.started = True
         headers = [(b"content-type", kind), *more, *self.extra] if kind else [*more, *self.extra]
         if length is not None:
             headers.append((b"content-length", b"%d" % length))
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        return {"type": "http.response.start", "status": status, "headers": headers}
+
+    async def start(self, status: int, kind: bytes, more: list[Header]) -> None:
+        """The head of an answer whose body comes piece by piece."""
+        await self.send(self._head(status, kind, more, None))
 
     async def answer(self, status: int, body: bytes = b"", kind: bytes = b"",
                      more: list[Header] | None = None) -> None:
+        """The whole answer, in one write where the server can hold its head back."""
         self.stats.answered += status < 400
-        await self.start(status, kind, more or [], None if status == 204 else len(body))
-        await self.send({"type": "http.response.body",
-                         "body": body if self.method != "HEAD" else b""})
+        head = self._head(status, kind, more or [], None if status == 204 else len(body))
+        await self._limited(self._whole(head, body))
+
+    async def _whole(self, head: Message, body: bytes) -> None:
+        if self.method == "HEAD":
+            body = b""
+        elif (hold := self.scope.get("mqcore.hold")) is not None:
+            hold()
+        await self._send(head)
+        await self._send({"type": "http.response.body", "body": body})
 
     async def refuse(self, problem: Problem) -> None:
         self.stats.problems[problem.name] = self.stats.problems.get(problem.name, 0) + 1

@@ -47,6 +47,7 @@ class Gateway:
             raise OptionError("a gateway without a route serves nothing",
                               hint="declare one: /orders=push:tcp://127.0.0.1:5555")
         self.hosts, self.tokens = hosts, tokens
+        self.host: bytes | None = None      # the Host header that was right last
         self.origins = frozenset(map(access.origin, origins))
         self.limits = limits or Limits()
         self.stats = Stats()
@@ -171,15 +172,21 @@ class Gateway:
     def _check_host(self, exchange: Exchange) -> None:
         if self.hosts is None:
             return
-        name = access.host_name(exchange.header(b"host"))
-        if name not in self.hosts:
+        given = exchange.headers.get(b"host", b"")
+        if given == self.host:
+            return
+        name = access.host_name(given.decode("latin-1"))
+        if name in self.hosts:
+            self.host = given
+        else:
             raise Problem(421, "host", f"the Host header names {name[:200] or 'nothing'!r}, which "
                           "is not this gateway", "use its address, or allow the name with --host")
 
     def _check_origin(self, exchange: Exchange) -> None:
         """Answers to a declared origin get CORS headers. A page of another origin is refused, even
         where its browser would send the request without asking."""
-        exchange.extra.append((b"vary", b"origin"))
+        if exchange.method != "POST":       # no cache keeps what answers one
+            exchange.extra.append((b"vary", b"origin"))
         if b"origin" not in exchange.headers:
             return
         origin = exchange.header(b"origin").lower()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import ssl
@@ -52,6 +53,35 @@ def reply(problem: Problem) -> bytes:
             % (problem.status, b"Refused", TYPE, len(body))) + body
 
 
+class Corked:
+    """What an answer is written to. `hold` keeps the head of an answer until its body comes."""
+
+    def __init__(self, transport: Any) -> None:
+        self.is_closing = transport.is_closing
+        self._transport = transport
+        self._holds = False
+        self._head = b""
+
+    def hold(self) -> None:
+        self._holds = True
+
+    def write(self, data: bytes) -> None:
+        if self._holds:
+            self._holds = False
+            self._head = data
+        elif self._head:
+            head, self._head = self._head, b""
+            self._transport.writelines((head, data))
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self._holds = False
+        if self._head:
+            self.write(b"")
+        self._transport.close()
+
+
 class Guarded(HttpToolsProtocol):
     """One connection. `limits` and `stats` are the gateway's."""
 
@@ -64,9 +94,11 @@ class Guarded(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.head = self.unparsed = 0
+        self.unparsed = self.chunk = 0       # bytes since the last event, and of this call
         self.refused: Problem | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.due = math.inf
+        self.corked = Corked(transport)
         if len(self.connections) > self.limits.clients:
             self.stats.turned_away += 1
             transport.write(reply(Problem(503, "clients", f"{self.limits.clients} clients are "
@@ -77,32 +109,45 @@ class Guarded(HttpToolsProtocol):
         self._arm(self.limits.header_time)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
+        self.due = math.inf
+        if self.timer is not None:
+            self.timer.cancel()
         super().connection_lost(exc)
 
     def _arm(self, delay: float) -> None:
-        self._disarm()
-        self.timer = self.loop.call_later(delay, self._late)
-
-    def _disarm(self) -> None:
+        """Cut the connection so many seconds from now, unless `due` is moved. The timer itself is
+        moved seldom: when it fires too early, or would fire too late."""
+        self.due = self.loop.time() + delay
         if self.timer is not None:
+            if self.timer.when() <= self.due:
+                return
             self.timer.cancel()
-            self.timer = None
+        self.timer = self.loop.call_at(self.due, self._look)
 
-    def _late(self) -> None:
+    def _look(self) -> None:
         """No headers in time; or the client has not even read its last answer."""
         self.timer = None
+        if self.due > self.loop.time():
+            if self.due < math.inf:
+                self.timer = self.loop.call_at(self.due, self._look)
+            return
         self.stats.late += 1
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        self.unparsed += len(data)
+        self.chunk = len(data)
+        self.unparsed += self.chunk
         super().data_received(data)
-        if self.unparsed > self.limits.header_bytes and self.parser is not None:
+        if self.parser is None:
+            return
+        if self.unparsed > self.limits.header_bytes or self._large():
             self._oversized()
             self.send_400_response("")
+        elif self.unparsed and self.due == math.inf and (
+                self.cycle is None or self.cycle.response_complete):
+            self._arm(self.limits.idle_time + self.limits.header_time)
 
     def _oversized(self) -> None:
         self.stats.oversized += self.refused is None
@@ -118,27 +163,30 @@ class Guarded(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.head = 0
         self.scope["mqcore.abort"] = self.transport.abort   # type: ignore[typeddict-unknown-key]
+        self.scope["mqcore.hold"] = self.corked.hold        # type: ignore[typeddict-unknown-key]
 
-    def on_url(self, url: bytes) -> None:
-        self._grow(len(url))
-        super().on_url(url)
+    def _large(self) -> bool:
+        """Whether the headers, with the trailers of a chunked body, are too large. They are added
+        up only where so many bytes came that they can be."""
+        most = self.limits.header_bytes
+        if self.unparsed <= most and self.chunk <= most:
+            return False
+        return len(self.url) + sum(len(name) + len(value) + 4
+                                   for name, value in self.headers) > most
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._grow(len(name) + len(value) + 4)      # trailers of a chunked body, too
-        super().on_header(name, value)
-
-    def _grow(self, size: int) -> None:
-        self.head += size
-        if self.head > self.limits.header_bytes:
+    def _complete(self) -> None:
+        if self._large():
             self._oversized()
             raise ValueError("headers too large")       # uvicorn then calls send_400_response
+        self.unparsed = 0
 
     def on_headers_complete(self) -> None:
-        self.unparsed = 0
-        self._disarm()
+        self._complete()
+        self.due = math.inf
         super().on_headers_complete()
+        if self.cycle is not None:      # it is None where the connection becomes a WebSocket
+            self.cycle.transport = self.corked      # type: ignore[assignment]
         if len(self.pipeline) > PIPELINED:
             self.stats.oversized += 1
             self.transport.abort()
@@ -149,18 +197,22 @@ class Guarded(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self.unparsed = 0
+        self._complete()
         super().on_message_complete()
         if self.cycle is not None and self.cycle.response_complete:
             self._arm(self.limits.idle_time + self.limits.header_time)
 
     def on_response_complete(self) -> None:
         """A body that comes after its answer is discarded for a while, so that the client reads the
-        answer; a connection that is closed at once may lose it."""
+        answer; a connection that is closed at once may lose it. uvicorn ends idle connections."""
         super().on_response_complete()
-        if not self.transport.is_closing() or self.transport.get_write_buffer_size():
-            self._arm(DISCARD if self.cycle.more_body else
-                      self.limits.idle_time + self.limits.header_time)
+        if not self.cycle.response_complete:
+            return                      # a pipelined request is next
+        unread = self.transport.get_write_buffer_size()
+        if self.cycle.more_body and (unread or not self.transport.is_closing()):
+            self._arm(DISCARD)
+        elif unread:
+            self._arm(self.limits.idle_time + self.limits.header_time)
 
 
 class GuardedTalk(WSProtocol):

@@ -5,6 +5,7 @@ import json
 import socket
 import ssl
 import threading
+import time
 from urllib.parse import urlsplit
 
 import pytest
@@ -178,6 +179,44 @@ def test_a_client_that_never_reads(opened, tmp_path, talks):
         until(lambda: server.stats().streams == 0)
     assert server.stats().delivered < 12
     assert client.get("/-/health").status_code == 200
+
+
+def test_a_pipeline_of_answers_that_nobody_reads(opened, tmp_path):
+    server, client = opened({"/log": f"journal:{tmp_path}/j"}, limits=http.Limits(send_time=0.1))
+    for _ in range(12):
+        assert client.post("/log", content=b"x" * (1 << 20)).status_code == 201
+    with raw(server) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(head("/log", b"GET") * 16)
+        until(lambda: server.stats().slow == 1)
+        until(lambda: server.stats().in_progress == 0)
+    assert client.get("/-/health").status_code == 200
+
+
+def test_a_pipeline_outlives_a_long_poll(opened, tmp_path):
+    """The time of an idle connection does not run while a pipelined request is in progress."""
+    limits = http.Limits(idle_time=0.05, header_time=0.05)
+    server, client = opened({"/log": f"journal:{tmp_path}/j"}, limits=limits)
+    with raw(server) as connection:
+        connection.sendall(head("/-/health", b"GET") + head("/log?wait=60", b"GET"))
+        until(lambda: server.stats().streams == 1)
+        time.sleep(0.3)         # longer than both times
+        assert client.post("/log", content=b"hello").status_code == 201
+        found = b""
+        while b"hello" not in found:
+            assert (data := connection.recv(65536))
+            found += data
+    assert server.stats().late == 0
+
+
+def test_a_request_that_begins_and_stops_on_an_idle_connection(log):
+    server, _ = log(idle_time=0.05, header_time=0.05)
+    with raw(server) as connection:
+        connection.sendall(head("/-/health", b"GET"))
+        assert b" 200 " in connection.recv(65536)
+        connection.sendall(b"GET /-/hea")
+        assert rest(connection) == b""
+    assert server.stats().late <= 1
 
 
 def test_clients_that_leave(opened, url):
