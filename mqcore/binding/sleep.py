@@ -16,14 +16,15 @@ def running() -> str:
     if in_trio():
         return "trio"
     asyncio = sys.modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
+    if asyncio is not None and hasattr(asyncio, "_get_running_loop") \
+            and asyncio._get_running_loop() is not None:
         return "asyncio"
     return ""
 
 
 def in_trio() -> bool:
-    trio = sys.modules.get("trio")
-    return trio is not None and trio.lowlevel.in_trio_run()
+    trio = sys.modules.get("trio")      # without its parts while another thread imports it
+    return trio is not None and hasattr(trio, "lowlevel") and trio.lowlevel.in_trio_run()
 
 
 def running_loop() -> Any:

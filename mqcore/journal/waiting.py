@@ -131,11 +131,12 @@ class Deadline:
 
 
 def running() -> str:
-    trio: Any = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_run():
+    trio: Any = sys.modules.get("trio")     # without its parts while another thread imports it
+    if trio is not None and hasattr(trio, "lowlevel") and trio.lowlevel.in_trio_run():
         return "trio"
     asyncio: Any = sys.modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
+    if asyncio is not None and hasattr(asyncio, "_get_running_loop") \
+            and asyncio._get_running_loop() is not None:
         return "asyncio"
     raise UsageError("neither asyncio nor trio runs here",
                      hint="call this from a coroutine that one of them runs")

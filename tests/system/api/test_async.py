@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import sys
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mqcore as mq
+from mqcore import journal
 
 
 def test_every_way_to_send_and_receive(ctx, url, loop):
@@ -135,6 +138,24 @@ def test_iteration_ends_by_close(linked, loop):
 
     loop.run(main)
     assert got == [b"a", b"b"]
+
+
+def test_while_another_thread_imports_trio(linked, tmp_path, monkeypatch):
+    """sys.modules has a module before its parts are there."""
+    pull, push = linked("pull", "push")
+    with journal.open(tmp_path / "j", "a") as writer:
+        writer.append(b"kept")
+
+    async def main():
+        with monkeypatch.context() as change:
+            change.setitem(sys.modules, "trio", types.ModuleType("trio"))
+            await push.asend(b"hello")
+            assert await pull.arecv(timeout=5) == b"hello"
+            async with await journal.aopen(tmp_path / "j") as reader:
+                async for records in reader.afollow(0, timeout=5):
+                    return [record.value for record in records]
+
+    assert asyncio.run(main()) == [b"kept"]
 
 
 def test_requests(linked, loop):
