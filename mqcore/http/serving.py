@@ -66,6 +66,8 @@ class Corked:
         self._holds = True
 
     def write(self, data: bytes) -> None:
+        if self.is_closing():       # refused in the middle, or gone: nobody reads the answer
+            return
         if self._holds:
             self._holds = False
             self._head = data
@@ -94,7 +96,9 @@ class Guarded(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.unparsed = self.chunk = 0       # bytes since the last event, and of this call
+        self.unparsed = 0       # bytes since the last event, at least
+        self.chunk = 0          # bytes of this call
+        self.size = 0           # bytes of the message, at most
         self.refused: Problem | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.due = math.inf
@@ -139,6 +143,7 @@ class Guarded(HttpToolsProtocol):
             return
         self.chunk = len(data)
         self.unparsed += self.chunk
+        self.size += self.chunk
         super().data_received(data)
         if self.parser is None:
             return
@@ -163,17 +168,16 @@ class Guarded(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.size = self.chunk
         self.scope["mqcore.abort"] = self.transport.abort   # type: ignore[typeddict-unknown-key]
         self.scope["mqcore.hold"] = self.corked.hold        # type: ignore[typeddict-unknown-key]
 
     def _large(self) -> bool:
         """Whether the headers, with the trailers of a chunked body, are too large. They are added
-        up only where so many bytes came that they can be."""
+        up only in a message that is larger."""
         most = self.limits.header_bytes
-        if self.unparsed <= most and self.chunk <= most:
-            return False
-        return len(self.url) + sum(len(name) + len(value) + 4
-                                   for name, value in self.headers) > most
+        return self.size > most < len(self.url) + sum(
+            len(name) + len(value) + 4 for name, value in self.headers)
 
     def _complete(self) -> None:
         if self._large():

@@ -110,6 +110,16 @@ def test_large_headers(log, start):
     assert client.get("/-/health").status_code == 200
 
 
+def test_large_headers_that_begin_with_the_end_of_a_message(log):
+    server, _ = log(header_bytes=2000)
+    with raw(server) as connection:
+        connection.sendall(head("/-/health", b"GET") + head()[:-2] + b"a: b\r\n" * 200)
+        until(lambda: server.stats().requests == 1)
+        connection.sendall(b"a: b\r\n" * 200 + b"\r\n")
+        assert b" 431 " in rest(connection)
+    assert server.stats().oversized == 1
+
+
 def test_a_trailer_without_end(log):
     server, client = log()
     with raw(server) as connection:
@@ -131,6 +141,19 @@ def test_what_is_no_http(log, sent):
         found = rest(connection)
         assert b" 400 " in found and json.loads(found.rpartition(b"\r\n\r\n")[2])["hint"]
     assert client.get("/-/health").status_code == 200
+
+
+def test_an_answer_after_what_is_no_http(opened, url, caplog):
+    server, client = opened({"/ask": f"req:{url}"})
+    with mq.Router(bind=url) as router, raw(server) as connection:
+        connection.sendall(head("/ask", content_length=b"1") + b"x")
+        who, number, empty, _ = router.recv_parts(timeout=LIMIT)
+        connection.sendall(b"nonsense\r\n\r\n")
+        assert b" 400 " in rest(connection)
+        router.send_parts([who, number, empty, b"too late"])
+        until(lambda: server.stats().in_progress == 0)
+    assert client.get("/-/health").status_code == 200
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_pipelined_requests(log):
