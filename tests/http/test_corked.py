@@ -64,3 +64,13 @@ def test_a_close_brings_the_head(transport, corked):
     assert transport.writes == [b"head"] and corked.is_closing()
     corked.close()
     assert transport.writes == [b"head"]
+
+
+def test_nothing_is_written_to_a_closed_connection(transport, corked):
+    """An answer may be on its way when the connection is refused."""
+    corked.hold()
+    transport.close()
+    corked.write(b"head")
+    corked.write(b"body")
+    corked.close()
+    assert not transport.writes

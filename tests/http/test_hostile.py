@@ -143,16 +143,6 @@ def test_what_is_no_http(log, sent):
     assert client.get("/-/health").status_code == 200
 
 
-def test_an_answer_after_what_is_no_http(log, caplog):
-    server, client = log()
-    with raw(server) as connection:
-        connection.sendall(head("/-/health", b"GET") + b"nonsense\r\n\r\n")
-        assert b" 400 " in rest(connection)
-    until(lambda: server.stats().requests == 1 and not server.stats().in_progress)
-    assert client.get("/-/health").status_code == 200
-    assert not [record for record in caplog.records if record.exc_info]
-
-
 def test_pipelined_requests(log):
     server, client = log()
     with raw(server) as connection:
