@@ -1,5 +1,5 @@
-"""Setting the machine's clock delays no job of a queue server and lets none expire, while it runs or
-after it was stopped or killed."""
+"""Setting the machine's clock delays no job of a queue server and lets none expire: while it runs,
+and after it was stopped or killed."""
 
 import shutil
 
