@@ -62,8 +62,8 @@ def copied(source, copy):
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 @pytest.mark.parametrize("home, what", [
-    (Mirror, "_copy_groups"), (Mirror, "_follow"), (Mirror, "_append"), (Writer, "_append_in_place"),
-    (EpochsOf, "look"), (mirror, "set_group_offset")])
+    (Mirror, "_copy_groups"), (Mirror, "_follow"), (Mirror, "_append"), (EpochsOf, "look"),
+    (Writer, "_append_in_place"), (mirror, "set_group_offset")])
 def test_it_goes_on_when_there_are_some(where, copy, monkeypatch, caplog, home, what, number):
     fill(where, b"0", b"1")
     with journal.open(where) as reader:
