@@ -77,6 +77,7 @@ class MultiWriter(WritersCore):
         self._open_lock = threading.RLock()
         self._opening = False                   # or closing: with the lock
         self._topics: dict[str, list[Writer | None]] = {}
+        self._named: set[str] = set()           # all that have been in _topics
         self._room_left = TopicRoom(where, self._max_topics)
         self._recovered: list[Dropped] = []     # of those that were closed again
         self._past = WriterStats()              # theirs, too
@@ -171,6 +172,7 @@ class MultiWriter(WritersCore):
                     self._room_left.take()
         writers: list[Writer | None] = [None] * self.partitions
         with self._sums:        # first: as soon as messages find them, other threads look here
+            self._named.add(topic)
             self._topics[topic] = writers
         self._put(name, writers, opened)
 
@@ -182,7 +184,9 @@ class MultiWriter(WritersCore):
         if not full and len(self._topics) >= self._max_topics:
             for known in list(self._topics):
                 self._forget_if_gone(known)
-        if full or len(self._topics) >= self._max_topics or not self._has_place(topic.encode()):
+        if topic not in self._named and len(self._named) >= max(3, 2 * self._max_topics - 1):
+            full = True         # the table of messages' topics keeps the places of those that went
+        if full or len(self._topics) >= self._max_topics:
             raise OptionError(f"topic {topic!r} is one more than max_topics, {self._max_topics}",
                               hint="open with a larger max_topics")
         return new

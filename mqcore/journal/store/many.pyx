@@ -360,11 +360,6 @@ cdef class WritersCore:
 
     # Except for _borrow and _give_back, callers of the methods below hold the lock of opening.
 
-    def _has_place(self, bytes name) -> bool:
-        """False: it is another one of too many different topics that have come and were deleted
-        since _begin(), for the table keeps their places."""
-        return name in self.kept or len(self.kept) < self.many.mask
-
     def _take_in(self, bytes name, WriterCore writer):
         """Messages find it from now on."""
         cdef Many* many = &self.many
