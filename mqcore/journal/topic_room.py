@@ -51,7 +51,8 @@ class TopicRoom:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             there = sum(map(is_topic, self._where.iterdir()))
         self._left = self._most - there
-        self._seen = changed if time.time() - changed / 1e9 > SETTLED else None
+        settled = abs(time.time() - changed / 1e9) > SETTLED    # or of another machine's clock
+        self._seen = changed if settled else None
         now = time.monotonic()
         self._again = now + max(EVERY, SHARE * (now - began))
 
