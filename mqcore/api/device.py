@@ -28,7 +28,6 @@ from mqcore.binding.core import SocketCore
 from mqcore.control.stats import CloseReport
 from mqcore.devices.mover import DeviceCore
 from mqcore.errors import HookError, StateError, UsageError
-from mqcore.spi import registry
 from mqcore.spi.drop import DROP_REASONS
 
 HOP_LIMIT = [name for name, _ in DROP_REASONS].index("hop_limit")
@@ -74,11 +73,13 @@ class Device(Running):
         self._ends = tuple(dict.fromkeys(
             (front, back, *([] if capture is None else [capture]), *taps)))
         self._its_sockets = self._ends
-        for end in dict.fromkeys((front, back)):
-            _make_raw(end)
         self._hook_cores = [hook._core() for hook in self.hooks]
         self._core = DeviceCore(front, back, capture, self._hook_cores)
         self._begin("mqcore-device")
+
+    def _release(self) -> None:
+        self._core.stop()
+        self._core.release()
 
     def _loop(self) -> None:
         hook = self._core.run()
@@ -159,13 +160,6 @@ def _check(front: Any, back: Any, allow_bus: bool) -> None:
                          "multiplies",
                          hint="let all members connect to each other, or use xsub and xpub; pass "
                               "allow_bus=True if no second path joins the two buses")
-
-
-def _make_raw(socket: Any) -> None:
-    """Switch the socket to raw mode, in which it exposes its envelopes to the device."""
-    options = registry.pattern(socket.pattern).options
-    if any(row[0] == "raw" for row in options):
-        socket._set_pattern_option("raw", True)
 
 
 def _check_rights(rights: Any) -> None:

@@ -79,6 +79,10 @@ class Recorder(Running):
         self._unwritten = 0
         self._begin("mqcore-record")
 
+    def _release(self) -> None:
+        self._core.stop()
+        self._core.release()
+
     def _loop(self) -> None:
         number = self._core.run()
         if number:

@@ -45,7 +45,16 @@ class Running:
         self._name = self._which()
         _running.add(self)
         COMPONENTS.add(self)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            if not self._thread.is_alive():
+                self._ended.set()
+                self._release()
+            raise
+
+    def _release(self) -> None:
+        """It could not begin: its sockets are the program's again."""
 
     def _forked(self) -> None:
         """In a forked child: the thread runs in the parent, and other threads may hold the
@@ -58,6 +67,8 @@ class Running:
         self._lock = threading.RLock()
 
     def _run(self) -> None:
+        if self._ended.is_set():        # a signal handler has interrupted _begin()
+            return
         try:
             self._loop()
         except BaseException as error:

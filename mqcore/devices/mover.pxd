@@ -39,6 +39,7 @@ cdef class DeviceCore:
 
     cdef int add_hooks(self, list hooks) except -1
     cdef int take(self, list sockets) except -1
+    cdef int make_raw(self) except -1
     cdef bint goes_on(self) noexcept nogil
     cdef void loop(self) noexcept nogil
     cdef bint move(self, Flow* flow) noexcept nogil

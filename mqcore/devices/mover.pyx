@@ -205,15 +205,18 @@ cdef class DeviceCore:
         return 0
 
     cdef int take(self, list sockets) except -1:
-        """All of them, or none."""
+        """All of them, or none: calls that wait at a claimed socket fail. In an order of its own,
+        so that one of several devices gets them."""
         cdef SocketCore s
         cdef list taken = []
+        if self.front.open_watch() < 0 or self.back.open_watch() < 0:
+            raise OSError("no descriptors left for the device")
+        for s in sockets:
+            s.check()
         try:
-            for s in sockets:
+            for s in sorted(sockets, key=id):
                 s.claim()
                 taken.append(s)
-            if self.front.open_watch() < 0 or self.back.open_watch() < 0:
-                raise OSError("no descriptors left for the device")
         except BaseException:
             for s in taken:
                 s.unclaim()
@@ -232,20 +235,32 @@ cdef class DeviceCore:
             raise OSError("no descriptors left for the device")
         self.front.s.users.fetch_add(1)     # close() says so, then waits: the sets stay until then
         self.back.s.users.fetch_add(1)
-        if self.goes_on():
-            if ops.add_set(self.set, self.front.s.set, self.front.s) or (
-                    self.back is not self.front
-                    and ops.add_set(self.set, self.back.s.set, self.back.s)):
-                failure = errno
-            else:
-                with nogil:
-                    self.loop()
-        ops.close(self.set)
-        self.front.s.users.fetch_sub(1)
-        self.back.s.users.fetch_sub(1)
+        try:
+            if self.goes_on():
+                self.make_raw()
+                if ops.add_set(self.set, self.front.s.set, self.front.s) or (
+                        self.back is not self.front
+                        and ops.add_set(self.set, self.back.s.set, self.back.s)):
+                    failure = errno
+                else:
+                    with nogil:
+                        self.loop()
+        finally:
+            ops.close(self.set)
+            self.front.s.users.fetch_sub(1)
+            self.back.s.users.fetch_sub(1)
         if failure:
             raise OSError(failure, f"the device cannot watch its sockets: {os.strerror(failure)}")
         return self.hooks[self.failed] if self.failed >= 0 else None
+
+    cdef int make_raw(self) except -1:
+        """The sockets expose their envelopes to the device. Not before it runs: one that is refused
+        leaves them as they were."""
+        cdef SocketCore s
+        for s in (self.front, self.back):
+            if any(row[0] == "raw" for row in s.plugin.options):
+                s._set_pattern_option("raw", True)
+        return 0
 
     cdef bint goes_on(self) noexcept nogil:
         return not (self.stopping.load() or self.front.s.closing.load()

@@ -62,10 +62,9 @@ cdef class RecorderCore:
         if front.s.flags & PAT_EXCHANGE and not self.answers:
             raise UsageError(f"a {front.plugin.name} socket receives only what it asked for",
                              hint="take rep where requests come in")
-        front.claim()
         if front.open_watch() < 0:
-            front.unclaim()
             raise OSError("no descriptors left for the device")
+        front.claim()
 
     def __dealloc__(self):
         vec_fini(&self.hand)

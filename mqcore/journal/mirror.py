@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from mqcore.api.running import Running
 from mqcore.base.waits import Event
 from mqcore.errors import RecvTimeout, UsageError
-from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced, OffsetGone
+from mqcore.journal.errors import (
+    BROKEN,
+    NO_FILES,
+    JournalClosed,
+    JournalDiverged,
+    JournalFenced,
+    OffsetGone,
+)
 from mqcore.journal.reader import Reader
 from mqcore.journal.remembered import Remembered, reachable
 from mqcore.journal.replicas import separate
@@ -31,6 +38,8 @@ _log = logging.getLogger("mqcore.journal")
 GROUPS = 1.0            # seconds between two looks at the source's consumer groups
 MOST_GROUPS = 1000      # that are copied
 LOOK = 0.2              # seconds between two looks at whether to end
+SHORTAGE = 0.5          # seconds between two attempts while there are no descriptors
+SILENCE = 60.0          # and between two lines of the log about that
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,7 @@ class Mirror(Running):
         self._messages = self._bytes = self._gone = self._compacted = 0
         self._groups: dict[str, int] = {}       # as they were copied
         self._looked = 0.0
+        self._silent = 0.0                      # no warning of a shortage before that
         self._begun = False                     # messages have come
         self._many = False                      # more groups than are copied, which the log says
         self._stopping = Event()
@@ -99,6 +109,19 @@ class Mirror(Running):
                 self._move()
             except RecvTimeout:
                 continue
+            except OSError as error:
+                if error.errno not in NO_FILES or getattr(error, "hint", None) == BROKEN:
+                    raise
+                self._wait_for_files(error)
+
+    def _wait_for_files(self, error: OSError) -> None:
+        """Others have all descriptors at the moment. It goes on where the copy ends: what was
+        taken is not read again, and what could not be stored is not believed to be."""
+        now = time.monotonic()
+        if now >= self._silent:
+            self._silent = now + SILENCE
+            _log.warning("the mirror of %s waits: %s", self.reader.path, error)
+        self._stopping.wait(SHORTAGE)
 
     # -- epochs --
 
@@ -137,10 +160,10 @@ class Mirror(Running):
         return Epochs(theirs.own, (), True, origin or ours.origin)
 
     def _take(self, found: Epochs) -> None:
-        self._theirs = mark(found.own)
-        self._remembered.forget()
         if found != self.writer._epochs:
             self.writer._set_epochs(found)
+        self._theirs = mark(found.own)
+        self._remembered.forget()
 
     def _source_id(self) -> bytes:
         found = journal_id(Path(self.reader.path)) if self._source is not None else None
@@ -195,15 +218,25 @@ class Mirror(Running):
             if not follows(self.writer, records):
                 raise UsageError(f"something else has appended to {self.writer.path}",
                                  hint="a mirror is its writer's only user")
-            if gaps := records.next - self.writer.next - len(records):
-                self._compacted += gaps
-                self._remembered.lacks(records.next)
-            self.writer._append_in_place(records)
-            self._messages += len(records)
-            self._bytes += records.nbytes
+            self._append(records)
             self._copy_facts()
             if self._stopping.is_set() or not self._going.is_set():
                 return
+
+    def _append(self, records: Records) -> None:
+        before, taken = self.writer.next, 0
+        if records.next - before > len(records):
+            self._remembered.lacks(records.next)
+        try:
+            self.writer._append_in_place(records)
+            taken = len(records)
+        except Exception as error:
+            taken = getattr(error, "taken", 0)
+            raise
+        finally:
+            self._messages += taken
+            self._bytes += records.nbytes if taken == len(records) else 0
+            self._compacted += self.writer.next - before - taken
 
     def _realign(self) -> None:
         """An empty source may have become a mirror itself, since this one has begun."""
@@ -216,9 +249,9 @@ class Mirror(Running):
 
     def _skip(self, at: int, to: int) -> None:
         self._realign()
+        self.writer.skip(to)
         _log.warning("messages %d to %d of %s are gone, so the mirror goes on without them", at,
                      to - 1, self.reader.path)
-        self.writer.skip(to)
         self._gone += to - at
         self._remembered.lacks(to)
 

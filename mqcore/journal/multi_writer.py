@@ -10,7 +10,7 @@ import resource
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mqcore.base.native import threading
 from mqcore.errors import Error, Forked, OptionError, UsageError
@@ -22,6 +22,7 @@ from mqcore.journal.store.many import WritersCore
 from mqcore.journal.store.place import partition_folder, partition_numbers
 from mqcore.journal.store.process import forks
 from mqcore.journal.store.recovery import Dropped
+from mqcore.journal.topic_room import TopicRoom, is_topic
 from mqcore.journal.writer import Writer
 from mqcore.journal.writer_options import check_limit, check_options
 from mqcore.journal.writer_stats import WriterStats
@@ -30,6 +31,7 @@ FIRST_PART = "first-part"
 FILES = 4               # descriptors of a writer: its segment, folder, lock and the file `durable`
 KEPT = 4                # one descriptor in so many is left to the rest of the process
 PATIENCE = 10.0         # seconds that a call waits for others to be done with a partition
+T = TypeVar("T")
 _log = logging.getLogger("mqcore.journal")
 BOUNDS: dict[str, tuple[float, float]] = {"partitions": (1, 1024), "max_topics": (1, 1 << 20),
                                           "max_open": (1, 1 << 20)}
@@ -45,8 +47,8 @@ class MultiWriter(WritersCore):
 
     With topic_from="first-part" the first message of a topic opens its partitions. A topic's name
     is 1 to 255 bytes of UTF-8. There are at most `max_topics`, because any sender can create them.
-    Those that the folder has already count, so a new topic never takes the place of one of them. A
-    device refuses and counts messages of further topics.
+    Those that the folder has already count, so a new topic never takes the place of one of them,
+    and one that is deleted makes room. A device refuses and counts messages of further topics.
 
     At most `max_open` partitions are open at once: by default, what three quarters of the
     process's descriptors (RLIMIT_NOFILE) are enough for. When another one gets a message, the one
@@ -75,7 +77,8 @@ class MultiWriter(WritersCore):
         self._open_lock = threading.RLock()
         self._opening = False                   # or closing: with the lock
         self._topics: dict[str, list[Writer | None]] = {}
-        self._to_make: int | None = None        # topics that the folder may get; None: not counted
+        self._named: set[str] = set()           # all that have been in _topics
+        self._room_left = TopicRoom(where, self._max_topics)
         self._recovered: list[Dropped] = []     # of those that were closed again
         self._past = WriterStats()              # theirs, too
         self._leaving: list[Writer] = []        # those that are just being closed
@@ -134,6 +137,7 @@ class MultiWriter(WritersCore):
         self._opening = True
         try:
             self._restore_all()
+            self._forget_if_gone(topic)
             writers = self._topics.get(topic)
             if writers is None:
                 self._open_topic(topic, name, number)
@@ -147,9 +151,8 @@ class MultiWriter(WritersCore):
         """All of its partitions, so that readers find them, and this one last."""
         if self.topic is not None and topic != self.topic:
             raise OptionError(f"topic {topic!r}", hint=f"these are writers of {self.topic!r}")
-        self._check_partitions(topic)
         home = partition_folder(self.where, topic, 0).parent
-        new = self._check_room(topic, home)
+        new = self._spared(lambda: self._check_topic(topic, home))
         opened: list[Writer] = []
         try:
             for each in (*range(number), *range(number + 1, self.partitions), number):
@@ -164,25 +167,40 @@ class MultiWriter(WritersCore):
                 writer.close()
             raise
         finally:
-            if new and _is_topic(home) and self._to_make is not None:
-                self._to_make -= 1
+            with contextlib.suppress(OSError):      # the next count shows it
+                if new and is_topic(home):
+                    self._room_left.take()
         writers: list[Writer | None] = [None] * self.partitions
         with self._sums:        # first: as soon as messages find them, other threads look here
+            self._named.add(topic)
             self._topics[topic] = writers
         self._put(name, writers, opened)
 
-    def _check_room(self, topic: str, home: Path) -> bool:
+    def _check_topic(self, topic: str, home: Path) -> bool:
         """Whether the topic is new in the folder. OptionError: it is one too many."""
-        new = self.topic is None and not _is_topic(home)
-        if new and self._to_make is None:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                self._to_make = self._max_topics - sum(map(_is_topic, Path(self.where).iterdir()))
-            if self._to_make is None:
-                self._to_make = self._max_topics
-        if len(self._topics) == self._max_topics or new and (self._to_make or 0) <= 0:
+        self._check_partitions(topic)
+        new = self.topic is None and not is_topic(home)
+        full = new and self._room_left.left() <= 0
+        if not full and len(self._topics) >= self._max_topics:
+            for known in list(self._topics):
+                self._forget_if_gone(known)
+        if topic not in self._named and len(self._named) >= max(3, 2 * self._max_topics - 1):
+            full = True         # the table of messages' topics keeps the places of those that went
+        if full or len(self._topics) >= self._max_topics:
             raise OptionError(f"topic {topic!r} is one more than max_topics, {self._max_topics}",
                               hint="open with a larger max_topics")
         return new
+
+    def _forget_if_gone(self, topic: str) -> None:
+        """A topic that was deleted while its partitions were closed: it is no longer ours, and if
+        it comes again it is a new one."""
+        writers = self._topics.get(topic)
+        if writers is None or self.topic is not None or any(one is not None for one in writers):
+            return
+        home = partition_folder(self.where, topic, 0).parent
+        if not self._spared(lambda: is_topic(home)):
+            with self._sums:
+                del self._topics[topic]
 
     def _put(self, name: bytes, writers: list[Writer | None], opened: list[Writer]) -> None:
         """Messages find them from now on. JournalClosed: a signal handler has closed us."""
@@ -208,15 +226,18 @@ class MultiWriter(WritersCore):
                     f"{self.partitions}", hint=f"open them with partitions={there}, or more")
 
     def _new(self, topic: str, number: int) -> Writer:
+        folder = partition_folder(self.where, topic, number)
+        return self._spared(lambda: Writer(folder, topic, number, **self._options))
+
+    def _spared(self, call: Callable[[], T]) -> T:
         """If other parts of the process have taken the descriptors, one partition makes way, but
         never the last one that is open."""
-        folder = partition_folder(self.where, topic, number)
         try:
-            return Writer(folder, topic, number, **self._options)
+            return call()
         except OSError as error:
             if error.errno not in NO_FILES or len(list(self)) < 2 or not self._close_one():
                 raise
-        return Writer(folder, topic, number, **self._options)
+        return call()
 
     def _make_room(self, topic: str) -> None:
         while self._room() == 0:
@@ -441,14 +462,6 @@ class MultiWriter(WritersCore):
     def __repr__(self) -> str:
         return (f"<MultiWriter of {self.where}, {len(self._topics)} topics of {self.partitions} "
                 f"partitions{', closed' if self.closed else ''}>")
-
-
-def _is_topic(home: Path) -> bool:
-    """Whether a folder has partitions. One that cannot be read, as lost+found, is no topic."""
-    try:
-        return bool(partition_numbers(home))
-    except OSError:
-        return False
 
 
 def text_of(name: bytes) -> str:

@@ -208,11 +208,13 @@ class Writer(WriterCore):
 
     def _set_epochs(self, epochs: Epochs) -> None:
         """Durable on return. A writer that is fenced takes and promises nothing more."""
-        self._bar(epochs.fenced)
-        self._epochs, self._told = epochs, False
+        if epochs.fenced:       # at once, even if the file cannot be written
+            self._bar(True)
+            self._epochs, self._told = epochs, False
         self._lock.check()
         write_epochs(self._folder, self._journal, epochs)
-        self._told = True
+        self._epochs, self._told = epochs, True
+        self._bar(epochs.fenced)
 
     def _fence(self, newer: History) -> None:
         """Another copy was promoted."""
@@ -471,10 +473,8 @@ class Writer(WriterCore):
         """What the flusher did succeeded, or failed and will be tried again. Callers get most
         errors, too; this is for those who only read the log, or look at `error`."""
         if error is None:
-            if self._failures:
-                self._failures.pop(name, None)
-            return
-        if self.closed:
+            self._failures.pop(name, None)
+        if error is None or self.closed:
             return
         if repr(error) != repr(self._failures.get(name)):
             known = isinstance(error, Error | OSError)

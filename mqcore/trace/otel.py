@@ -68,8 +68,8 @@ def _set(what: Any) -> Any:
 def _end(span: Any, error: BaseException | None) -> None:
     try:
         if error is not None and span.is_recording():
-            span.record_exception(error)        # which calls its __str__
             span.set_status(api.Status(api.StatusCode.ERROR, type(error).__name__))
+            span.record_exception(error)        # last, since it calls the error's __str__
     finally:
         span.end()
 

@@ -395,6 +395,7 @@ def test_a_real_limit_of_bytes(where, rng):
 import resource, signal, sys
 from mqcore import journal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.dont_write_bytecode = True         # Python would leave modules cut short
 resource.setrlimit(resource.RLIMIT_FSIZE, (700, resource.RLIM_INFINITY))
 try:
     journal.compact(sys.argv[1], keep_tombstones=0)

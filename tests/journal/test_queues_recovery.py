@@ -15,7 +15,7 @@ SEGMENT = 1 << 16
 
 
 def opened(where):
-    return Store(str(where), "never", QueueOptions(), QueueLimits(), 0.0, segment_bytes=SEGMENT)
+    return Store(str(where), "never", QueueOptions(), QueueLimits(), segment_bytes=SEGMENT)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from mqcore.journal.queues.leases import Leases, Lost, of
 from mqcore.journal.queues.options import QueueLimits, QueueOptions
 from mqcore.journal.queues.stamps import Stamps
 
-PUT, TAKE, DONE, BACK, DEAD, MOVE, QUEUE, SNAP = range(8)      # kinds of records
+PUT, TAKE, DONE, BACK, DEAD, MOVE, QUEUE, SNAP, CLOCK = range(9)       # kinds of records
 CHUNK = 10_000          # jobs of one record, and jobs of one look at the clock
 
 

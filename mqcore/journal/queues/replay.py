@@ -28,11 +28,12 @@ class Replay:
     def __init__(self, book: Book) -> None:
         self._book = book
         self._closed = True                 # nothing behind the last record can be missing
+        self.clock: tuple[Any, ...] | None = None       # what ServerClock goes on from
         book.replaying = True
         self._kinds: dict[int, Callable[..., None]] = {
             records.PUT: self._put, records.TAKE: self._take, records.DONE: self._done,
             records.BACK: self._back, records.DEAD: self._dead, records.MOVE: self._move,
-            records.QUEUE: self._queue, records.SNAP: self._snap}
+            records.QUEUE: self._queue, records.SNAP: self._snap, records.CLOCK: self._clock}
 
     def record(self, record: list[Any], place: int) -> None:
         """Raises JournalError if it is not a record of a queue server."""
@@ -134,3 +135,6 @@ class Replay:
         for name, options in queues:
             book._made(name, QueueOptions(**options))
         book.stamps.load(rows)
+
+    def _clock(self, place: int, now: float, wall: float, booted: float, boot: str) -> None:
+        self.clock = float(now), float(wall), float(booted), str(boot)

@@ -63,7 +63,6 @@ class QueueServer(Service):
         may = permitted(configure)
         self.limits = limits or QueueLimits()
         self._always = fsync == "always"
-        self._began = time.time() - time.monotonic()
         self._guests: dict[int, Guest] = {}
         self._sending: list[Answer] = []        # answers whose changes are not stored yet
         self._stalled: JournalWriteError | None = None
@@ -72,7 +71,7 @@ class QueueServer(Service):
         self._patient = 0.0             # until then no time-out of a job ends
         self._early: Any = None         # a message that has ended the sleep
         self._largest = 2 * requests.ROOM + self.limits.job_bytes + self.limits.header_bytes
-        self._store = Store(self.where, fsync, defaults or QueueOptions(), self.limits, self._now(),
+        self._store = Store(self.where, fsync, defaults or QueueOptions(), self.limits,
                             segment_bytes=segment_bytes, fsync_interval=fsync_interval,
                             compression=compression)
         try:
@@ -86,8 +85,8 @@ class QueueServer(Service):
             raise
 
     def _now(self) -> float:
-        """Seconds since the epoch; a clock that is set while the server runs changes nothing."""
-        return self._began + time.monotonic()
+        """Seconds since the epoch; setting the machine's clock changes nothing."""
+        return self._store.clock.now()
 
     @property
     def error(self) -> BaseException | None:

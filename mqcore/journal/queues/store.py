@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from mqcore.journal.errors import BROKEN, JournalWriteError
-from mqcore.journal.queues.book import PUT, Book
+from mqcore.journal.queues.book import CLOCK, PUT, Book
 from mqcore.journal.queues.entry import Entry
 from mqcore.journal.queues.options import QueueLimits, QueueOptions
 from mqcore.journal.queues.replay import Replay
+from mqcore.journal.queues.server_clock import ServerClock
 from mqcore.journal.reader import Reader
 from mqcore.journal.store.place import partition_folder, segment_name, segments
 from mqcore.journal.writer import Writer
@@ -34,10 +35,11 @@ _unpack = msgspec.msgpack.Decoder().decode
 
 
 class Store:
-    """Opens the topic, and the Book that is in it: `book`. Raises what opening a journal does."""
+    """Opens the topic, and the Book that is in it: `book`. `clock` has the time of its jobs. Raises
+    what opening a journal does."""
 
     def __init__(self, where: str, fsync: str, options: QueueOptions, limits: QueueLimits,
-                 now: float, *, segment_bytes: int = 64 << 20,
+                 *, segment_bytes: int = 64 << 20,
                  fsync_interval: float = 0.1, compression: str | None = None) -> None:
         self._folder = folder = partition_folder(where, TOPIC, 0)
         self._segment_bytes = segment_bytes
@@ -50,12 +52,13 @@ class Store:
         self._cache: OrderedDict[int, list[bytes]] = OrderedDict()
         self._snapshot = -1
         self.moved = 0
+        self.clock = ServerClock()
         self.size = 0               # bytes of the files, at the last look
         try:
             self._reader = Reader(folder, TOPIC, 0, durable=False)
             try:
                 self.book = Book(self.append, self.load, options, limits)
-                self._recover(now)
+                self._recover()
             except BaseException:
                 self._reader.close()
                 raise
@@ -63,16 +66,23 @@ class Store:
             self.writer.close()
             raise
 
-    def _recover(self, now: float) -> None:
+    def _recover(self) -> None:
         # What the last server had no time to remove goes now, not while it is read.
         self.writer.retain()
         replay = Replay(self.book)
         for found in self._reader.batches():
             for i, raw in enumerate(found):
                 replay.record(_unpack(raw or b""), found.offset(i))
-        replay.end(now)
+        if replay.clock is not None and any(entry.ready or entry.expires
+                                            for entry in self.book.jobs.values()):
+            self.clock.go_on(*replay.clock)     # else it may as well begin anew
+        replay.end(self.clock.now())
         self.book.snapshot()
+        self._note_clock()
         self.writer.commit()
+
+    def _note_clock(self) -> None:
+        self.append([CLOCK, *self.clock.row()])
 
     def append(self, record: list[Any]) -> int:
         """The offset of the record. One that cannot be written now counts: settle() reports the
@@ -147,6 +157,9 @@ class Store:
     def tidy(self) -> bool:
         """Let go of segments that are of no use, or work towards that. True: there is more to do
         at once."""
+        if self.clock.due():
+            self._note_clock()
+            self.settle(always=True)
         firsts = segments(self._folder)
         if len(firsts) < 2:
             self.size = self._size(firsts)
@@ -181,6 +194,7 @@ class Store:
     def _retain(self, needed: int) -> None:
         """Nothing before `needed` is used. What replaces it is durable before it goes."""
         snapshot = self.book.snapshot()
+        self._note_clock()
         self.settle(always=True)
         self._reader.commit_offset(GROUP, min(needed, snapshot))
         self.writer.retain()
@@ -192,6 +206,7 @@ class Store:
         if self.writer.closed:
             return
         try:
+            self._note_clock()
             self.book.snapshot(closed=True)
             self._write_late()
         finally:

@@ -8,7 +8,7 @@ NAME = "work"
 
 
 def opened(where):
-    return Store(str(where), "never", QueueOptions(), QueueLimits(), 0.0, segment_bytes=4096)
+    return Store(str(where), "never", QueueOptions(), QueueLimits(), segment_bytes=4096)
 
 
 def body_of(number):

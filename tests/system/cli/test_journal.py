@@ -286,6 +286,7 @@ def test_recorded_served_replayed(start, tmp_path, where, mq_context):
 def test_a_full_disk_reaches_who_records(start, tmp_path):
     """A file size limit stands for the disk: the command ends with what is wrong."""
     code = ("import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+            "sys.dont_write_bytecode = True;"       # Python would leave modules cut short
             "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); sys.argv[0] = 'mq';"
             "from mqcore.cli import main; main()")
     recorder = start("-c", code, "journal", "record", tmp_path / "j", "rep", "--bind",

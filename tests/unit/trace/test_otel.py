@@ -131,4 +131,6 @@ def test_the_span_of_an_error_without_words_ends(exported):
     finished, _ = exported
     with pytest.raises(Mute), trace.span("fails"):
         raise Mute
-    assert [span.name for span in finished()] == ["fails"]
+    [span] = finished()
+    assert (span.name, span.status.status_code.name) == ("fails", "ERROR")
+    assert span.status.description == "Mute"

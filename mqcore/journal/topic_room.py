@@ -1,0 +1,70 @@
+"""TopicRoom: how many topics a folder may get. What counts is what is there, since other processes
+make and delete topics, too."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+from mqcore.base.native import time
+from mqcore.journal.errors import NO_FILES
+from mqcore.journal.store.place import is_partition, partition_numbers
+
+SETTLED = 1.0           # seconds after which a folder's time tells whether it has changed
+EVERY = 1.0             # seconds between two counts, at least
+SHARE = 20              # and so many times what one takes
+
+
+class TopicRoom:
+    """Of the writers of one folder. One thread at a time uses it."""
+
+    def __init__(self, where: str | os.PathLike[str], most: int) -> None:
+        self._where, self._most = Path(os.fsdecode(where)), most
+        self._left = 0
+        self._seen: int | None = None   # the folder's time; None: it does not tell
+        self._again = 0.0               # when to count again in any case
+
+    def left(self) -> int:
+        """Where none is left, a topic that was deleted just now makes room. One that another
+        process has made may be seen a second later."""
+        if time.monotonic() >= self._again or self._left <= 0 and (
+                self._seen is None or self._seen != self._time()):
+            self._count()
+        return self._left
+
+    def take(self) -> None:
+        """One was made."""
+        self._left -= 1
+
+    def _time(self) -> int:
+        try:
+            return os.stat(self._where).st_mtime_ns
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+
+    def _count(self) -> None:
+        began = time.monotonic()
+        changed = self._time()
+        there = 0
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            there = sum(map(is_topic, self._where.iterdir()))
+        self._left = self._most - there
+        settled = abs(time.time() - changed / 1e9) > SETTLED    # or of another machine's clock
+        self._seen = changed if settled else None
+        now = time.monotonic()
+        self._again = now + max(EVERY, SHARE * (now - began))
+
+
+def is_topic(home: Path) -> bool:
+    """Whether a folder has partitions: folders with a number for a name, in which a writer was. One
+    that cannot be read, as lost+found, is none. OSError: there are no descriptors, or no memory, so
+    it is unknown."""
+    try:
+        return any((folder / "lock").is_file() or is_partition(folder) for folder in
+                   (home / str(number) for number in partition_numbers(home)))
+    except OSError as error:
+        if error.errno in NO_FILES or error.errno == errno.ENOMEM:
+            raise
+        return False
