@@ -88,10 +88,14 @@ class Member:
 
 
 class Directory:
-    def __init__(self, me: Record, tell: Callable[[Event], None]) -> None:
+    """`offers(member)` is called when a member offers other services than before."""
+
+    def __init__(self, me: Record, tell: Callable[[Event], None],
+                 offers: Callable[[Member], None]) -> None:
         self.me = Member(me, me=True)
         self.members: dict[bytes, Member] = {}      # others, alive or suspect
         self.tell = tell
+        self._offer = offers
         self._gone: dict[bytes, int] = {}           # id: highest incarnation known
         self._offers: dict[str, tuple[Member, ...]] = {}
         self.refused = 0                            # records that did not fit
@@ -149,6 +153,7 @@ class Directory:
             self.changed()
             if before.services != record.services:
                 self.event("offers", member, ", ".join(sorted(record.services)) or "none")
+                self._offer(member)
         return member
 
     def up(self, member: Member, link: Any) -> None:

@@ -126,7 +126,7 @@ class Core:
         public = self.static.public_key().public_bytes_raw()
         record = frames.Record(node_id(public), url, incarnation, self.zone, {}, self.version)
         self.pulse = Pulse(self, record, self._udp)
-        self.directory = Directory(record, self._tell)
+        self.directory = Directory(record, self._tell, lambda member: self.requests.offered(member))
         self.directory.me.link = Home(self)
         self.balancer = Balancer(self.zone)
         self.budget = Budget()
@@ -205,8 +205,9 @@ class Core:
 
         Returns True if everything was finished, and has arrived, within `timeout` seconds. False
         also if a link broke before the answers and publications over it have certainly arrived, or
-        a tunnel before what this node sent over it, unless its member has left. If another call
-        closes the node first: its result, False for aclose()."""
+        a tunnel before what this node sent over it, unless its member has left, or if a member has
+        not learnt of it: its requests may be lost. If another call closes the node first: its
+        result, False for aclose()."""
         self.check_here()
         limit_of(timeout)
         return await drain(self, timeout)
