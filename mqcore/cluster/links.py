@@ -78,8 +78,11 @@ class Links(Pings):
 
     def dial(self, url: str, seed: bool = False, of_member: bool = False) -> None:
         """Connect to a node, and again whenever that breaks. of_member: as long as a member has
-        this address. Raises AddressError."""
-        if url in self.dials or url in self.urls or self.socket.closed:
+        this address, unless it is a seed's, too. Raises AddressError."""
+        if url in self.dials:
+            self.dials[url].seed |= seed
+            return
+        if url in self.urls or self.socket.closed:
             return
         self.dials[url] = Dial(url, self.socket.connect(url), seed, of_member)
 
@@ -440,10 +443,10 @@ class Links(Pings):
                 self.ask_news(link)
 
     def _tick_dials(self) -> None:
-        """Give up the former addresses of members."""
+        """Give up the former addresses of members and seeds."""
         urls = {member.url for member in self.node.directory.members.values()}
         for dial in list(self.dials.values()):
-            if dial.of_member and dial.link is None and dial.url not in urls:
+            if dial.of_member and not dial.seed and dial.link is None and dial.url not in urls:
                 self.hang_up(dial)
         self._dialing = sum(dial.of_member and dial.link is None for dial in self.dials.values())
 

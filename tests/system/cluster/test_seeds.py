@@ -10,9 +10,9 @@ import pytest
 from echoing import Echo
 from nameserver import NameServer
 
-from mqcore import cluster
+from mqcore import Router, cluster
 from mqcore.binding.sleep import sleep
-from mqcore.cluster import beacon, seeds
+from mqcore.cluster import beacon, links, seeds
 from mqcore.errors import AddressError
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
@@ -294,6 +294,39 @@ def test_a_name_that_changes_leaves_no_connections_behind(once, key, tmp_path, m
                 wanted = {f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:9"}
                 assert await net.until(lambda wanted=wanted: set(net.links.dials) == wanted, LIMIT)
             assert await net.until(lambda: len(net.links.socket.endpoints) == 3, LIMIT)
+
+    once(main)
+
+
+def test_a_former_address_that_still_has_a_connection(once, key, tmp_path, monkeypatch):
+    """There is no node that answers. It is given up, unless it is named again."""
+    monkeypatch.setattr(seeds, "AGAIN", 0.05)
+    monkeypatch.setattr(links, "PATIENCE", 1.0)
+    path = tmp_path / "nodes"
+
+    def name(url):
+        (tmp_path / "new").write_text(f"{url}\n")
+        (tmp_path / "new").rename(path)
+
+    async def main():
+        with Router(probe=True, linger=0) as stuck:
+            url = stuck.bind("tcp://127.0.0.1:0").url
+            name(url)
+            async with cluster.ajoin(key, seeds=f"file://{path}") as net:
+                dials = net.links.dials
+
+                def is_seed():
+                    return url in dials and dials[url].seed
+
+                for again in (True, False):
+                    assert await net.until(lambda: url in dials and dials[url].link, LIMIT)
+                    name("tcp://127.0.0.1:1")
+                    assert await net.until(lambda: not is_seed(), LIMIT)
+                    if again:
+                        name(url)
+                        assert await net.until(is_seed, LIMIT)
+                assert await net.until(lambda: set(dials) == {"tcp://127.0.0.1:1"}, LIMIT)
+                assert await net.until(lambda: len(net.links.socket.endpoints) == 2, LIMIT)
 
     once(main)
 
