@@ -28,6 +28,7 @@ class Link:
         self.rid = rid
         self.peer = peer            # the socket's number of the connection
         self.dial = dial
+        self.host = ""              # where the other side is, as far as is known
         self.since = time.monotonic()
         self.member: Member | None = None
         self.shaken = False         # its handshake is over
