@@ -281,6 +281,32 @@ def test_a_bad_line_of_a_file_takes_nothing_from_the_others(run, key, tmp_path):
     run(main)
 
 
+def test_a_line_that_is_no_text_can_be_shown(run, key, tmp_path):
+    """The name of a file may have any bytes, so an address may, too."""
+    path, odd = tmp_path / "nodes", os.fsencode(tmp_path) + b"/\xe9"
+
+    async def main():
+        async with cluster.ajoin(cluster.Key.generate(), udp=False, url="tcp://127.0.0.1:1",
+                                 listen="ipc://" + os.fsdecode(odd)):
+            path.write_bytes(b"tcp://caf\xe9.example.org:1\n")
+            async with cluster.ajoin(key, seeds=f"file://{path}") as net:
+                events = net.events()
+                assert "caf\\udce9.example.org" in net.explain()
+                net.explain().encode()
+            path.write_bytes(b"ipc://" + odd + b"\n")
+            net = cluster.ajoin(key, seeds=f"file://{path}")
+            events = net.events()
+            with pytest.raises(cluster.KeyRejected) as caught:
+                await net.__aenter__()
+            event = events.next()
+            assert event.kind == "key rejected"
+            for text in (str(caught.value), caught.value.peer, event.url, str(event)):
+                assert "\\udce9" in text
+                text.encode()
+
+    run(main)
+
+
 def test_a_name_that_changes_leaves_no_connections_behind(once, key, tmp_path, monkeypatch):
     monkeypatch.setattr(seeds, "AGAIN", 0.05)
     path = tmp_path / "nodes"
