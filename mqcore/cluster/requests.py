@@ -280,7 +280,7 @@ class Requests:
         and that has not been sent to it whole, goes to another member: it would be refused. That
         is no repetition, so it takes nothing from the budget."""
         for link in self.node.links.of(member):
-            for attempt in list(link.attempts.values()):
+            for attempt in filter(None, map(link.attempts.get, link.session.unsent)):
                 offer = member.record.services.get(attempt.call.service)
                 if offer is not None and offer.weight > 0 or not link.take_back(attempt.id):
                     continue
