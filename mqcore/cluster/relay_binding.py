@@ -149,9 +149,10 @@ class Binding:
     async def _end(self, reason: str) -> None:
         self.gone = True        # what waits for its frames, or would from now on, waits for nothing
         gone = Fault(f"the service is gone: {reason or 'its connection ended'}")
-        for waits in (*self._asked.values(), *self._offered.values()):
-            if not waits.done():
-                waits.set_exception(gone)
+        waiting: list[asyncio.Future[Any]] = [*self._asked.values(), *self._offered.values()]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(gone)
         for pipe in self._pipes.values():
             pipe.finish()
         if self._finishing is not None and not self._writer.is_closing():
