@@ -39,7 +39,7 @@ class Rejections(dict[str, KeyRejected]):
             self._event("rejection over", None, reason, url=url)
 
     def connected(self, host: str, reason: str, now: float) -> None:
-        """A node has connected from there. Who it is nobody knows."""
+        """A node has connected from there. Its id is unknown, since there was no handshake."""
         before = self._hosts.pop((host, reason), None)
         self._hosts[host, reason] = now
         if len(self._hosts) > MOST:
