@@ -47,6 +47,11 @@ def encodes(text: str) -> bool:
     return text.isascii() or text.encode("utf-8", "ignore").decode() == text
 
 
+def readable(text: str) -> str:
+    """For a person: what UTF-8 has no bytes for, such as a part of a file's name, is an escape."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def name_of(service: Any) -> str:
     if not isinstance(service, str) or not 0 < len(service) <= frames.NAME or not encodes(service):
         raise UsageError(f"a service's name is a text of 1 to {frames.NAME} characters, not "

@@ -15,7 +15,7 @@ from typing import Any
 
 from mqcore.binding.sleep import Bell
 from mqcore.cluster.balance import Score
-from mqcore.cluster.checks import ends_at
+from mqcore.cluster.checks import ends_at, readable
 from mqcore.cluster.frames import Offer, Record
 
 MEMBERS = 10_000        # members that a directory holds
@@ -27,8 +27,9 @@ BACKLOG = 1000          # events that a slow reader may leave unread
 class Event:
     """Something that changed in the cluster. `kind` is one of "joined", "left", "failed",
     "suspect", "alive", "offers" (services changed), "link", "link lost", "ejected" and "restored"
-    (from and to a service, which is the reason), "key rejected", "refused", "trouble", "resolved"
-    (a host name that did not)."""
+    (from and to a service, which is the reason), "key rejected" and "rejection over" (one
+    of each, however often it is tried meanwhile), "refused", "trouble", "resolved" (a host name
+    that did not)."""
 
     at: float           # time.time()
     kind: str
@@ -88,10 +89,14 @@ class Member:
 
 
 class Directory:
-    def __init__(self, me: Record, tell: Callable[[Event], None]) -> None:
+    """`offers(member)` is called when a member offers other services than before."""
+
+    def __init__(self, me: Record, tell: Callable[[Event], None],
+                 offers: Callable[[Member], None]) -> None:
         self.me = Member(me, me=True)
         self.members: dict[bytes, Member] = {}      # others, alive or suspect
         self.tell = tell
+        self._offer = offers
         self._gone: dict[bytes, int] = {}           # id: highest incarnation known
         self._offers: dict[str, tuple[Member, ...]] = {}
         self.refused = 0                            # records that did not fit
@@ -104,7 +109,7 @@ class Directory:
     def event(self, what: str, member: Member | None = None, reason: str = "", *,
               url: str = "") -> None:
         self.tell(Event(time.time(), what, member.id if member else "",
-                        member.url if member else url, reason))
+                        readable(member.url if member else url), readable(reason)))
 
     def offering(self, service: str) -> tuple[Member, ...]:
         """Members that offer the service and can be reached, this node included."""
@@ -149,6 +154,7 @@ class Directory:
             self.changed()
             if before.services != record.services:
                 self.event("offers", member, ", ".join(sorted(record.services)) or "none")
+                self._offer(member)
         return member
 
     def up(self, member: Member, link: Any) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FLUSH = 1.0             # seconds in which a socket that is not stuck takes something
 LONGEST = 5.0           # seconds until it has to have taken all
+TOLD = 0.5              # seconds in which something comes from a member that is not stuck
 STALLED = 2.0           # seconds in which the other side, if it is not stuck, takes something,
 LOOK = 0.1              # of which the time between two looks counts as so many at most
 
@@ -41,48 +42,93 @@ class Patience:
                 link.hurry()
 
 
-async def drain(node: Core, timeout: float | None) -> bool:
-    """Core.adrain()."""
-    node.draining = True
-    for service in node.services.values():
-        service.draining = True
-    node.announce()
-    links, requests = node.links, node.requests
-    before, end = _failures(links), timeout and time.monotonic() + timeout
-    # what this node's own tasks begin from now on is not waited for, else it might never end; what
-    # handlers begin keeps their services busy
-    tunnels = node.tunnels.sending
-    patience = Patience(links.by_rid.values())
-    marks: dict[Link, tuple[int, ...]] = {}
+class Draining:
+    """What has to be over at a node before it leaves. It takes nothing new from here on."""
 
-    def finished() -> bool:
+    def __init__(self, node: Core) -> None:
+        self.node, self._links = node, node.links
+        self._before = _failures(node.links)
+        # what this node's own tasks begin from now on is not waited for, else it might never end;
+        # what handlers begin keeps their services busy
+        self._tunnels = node.tunnels.sending
+        self._patience = Patience(node.links.by_rid.values())
+        self._marks: dict[Link, tuple[int, ...]] = {}
+        node.draining = True
+        for service in node.services.values():
+            service.draining = True
+        node.announce()
+
+    async def told(self, left: Callable[[], float | None]) -> bool:
+        """Wait until the other members know: they send no new requests then, and have taken back
+        those that they had not sent whole. Then until what they had sent before has come, over
+        whichever link, and has been refused."""
+        links, members = self._links.by_rid, self.node.directory.members
+        return not self.node.services or await self._taken(
+            [member.link for member in members.values() if member.link], left) \
+            and await self._taken([link for link in links.values() if link.member], left)
+
+    async def _taken(self, links: list[Link], left: Callable[[], float | None]) -> bool:
+        """Links.taken(). If there is no time-out: as long as something comes over each link every
+        `TOLD` seconds."""
+        if (limit := left()) is not None:
+            return await self._links.taken(links, limit)
+        came = {link: link.session.bytes_in for link in links}
+        if await self._links.taken(links, TOLD):
+            return True
+        for link, before in came.items():
+            answered = False
+            while not answered and link.usable:
+                if link.session.bytes_in == before:
+                    return False
+                before = link.session.bytes_in
+                answered = await self._links.taken([link], TOLD)
+        return True
+
+    def finished(self) -> bool:
+        node, links, marks = self.node, self._links, self._marks
         links.confirm()
         if node.closed:
             return True
-        if requests.pending > requests.late or not arrived() \
+        if node.requests.pending > node.requests.late or not self.arrived() \
                 or any(service.busy for service in node.services.values()):
             return False
-        patience.look(time.monotonic())
+        self._patience.look(time.monotonic())
         if not marks:
             marks.update((link, link.session.mark()) for link in links.by_rid.values())
         return all(link.has_sent(mark) for link, mark in marks.items())
 
-    def arrived() -> bool:
-        return all(tunnel._arrived for tunnel in tunnels)
+    def arrived(self) -> bool:
+        return all(tunnel._arrived for tunnel in self._tunnels)
+
+    def look_again(self) -> None:
+        """A handler may have sent the end of a tunnel and returned."""
+        self._tunnels = [tunnel for tunnel in self.node.tunnels.sending if tunnel._flow.eof_out]
+
+    @property
+    def failed(self) -> bool:
+        return _failures(self._links) != self._before
+
+
+async def drain(node: Core, timeout: float | None) -> bool:
+    """Core.adrain(). What a gateway passes on is under way at two nodes, which drain together."""
+    end = timeout and time.monotonic() + timeout
 
     def left() -> float | None:
         return end and max(0.0, end - time.monotonic())
 
-    if node.services:   # who does not know yet sends requests, which have to be refused
-        await node.barrier(left())
-    done = await node.until(finished, left()) and not node.closed
-    if done:        # a handler may have sent its end and returned
-        tunnels = [tunnel for tunnel in node.tunnels.sending if tunnel._flow.eof_out]
-        done = await node.until(arrived, left())
-    if done:        # and until answers have arrived, which the end of a connection may prevent
-        done = await _arrived(node, left)
+    nodes = [node, *(gateway.fed for gateway in node.gateways
+                     if gateway.fed.ready and not gateway.fed.closed)]
+    parts = [Draining(each) for each in nodes]
+    told = all([await part.told(left) for part in parts])
+    done = await node.until(lambda: all([part.finished() for part in parts]), left())
+    if done:
+        for part in parts:
+            part.look_again()
+        done = await node.until(lambda: all(part.arrived() for part in parts), left())
+    for part in parts:      # and until answers have arrived, which the end of a link may prevent
+        done = done and await _arrived(part.node, left)
     if not node.closed:     # by another call
-        node.drained = done and _failures(links) == before
+        node.drained = told and done and not any(part.failed for part in parts)
     await node.aclose()
     return node.drained
 

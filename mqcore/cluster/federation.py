@@ -195,7 +195,10 @@ class Gateway:
     # -- what is offered ---------------------------------------------------------------------------
 
     def _changed(self) -> bool:
-        seen: bool = self._seen != (self.node.directory.version, self.fed.directory.version)
+        """Not while the node drains: nothing new is offered then, and what is offered is waited
+        for."""
+        seen: bool = not self.node.draining \
+            and self._seen != (self.node.directory.version, self.fed.directory.version)
         return seen
 
     def _refresh(self) -> None:

@@ -72,6 +72,13 @@ def node_id(static_public: bytes) -> bytes:
     return hashlib.sha256(b"mqcore cluster node" + static_public).digest()[:NODE_ID]
 
 
+def _checked_id(node: object) -> bytes:
+    if not isinstance(node, bytes | bytearray | memoryview) or len(found := bytes(node)) != NODE_ID:
+        raise ValueError(f"a node's id has {NODE_ID} bytes, which {node!r:.80} is not: of the text "
+                         "in hex, bytes.fromhex(text)")
+    return found
+
+
 class Secret(NamedTuple):
     """One secret of a key. Its repr shows the id alone."""
 
@@ -268,12 +275,13 @@ class Key:
         return Key(tuple(one for one in self._secrets if one is not chosen), self._banned)
 
     def banning(self, node: bytes) -> Key:
-        """With the node (16 bytes) kept out."""
-        return Key(self._secrets, self._banned | {bytes(node)})
+        """With the node kept out: its id, 16 bytes. Raises ValueError for anything else, and if
+        4,096 nodes are banned already."""
+        return Key(self._secrets, self._banned | {_checked_id(node)})
 
     def pardoning(self, node: bytes) -> Key:
-        """With the node let in again."""
-        return Key(self._secrets, self._banned - {bytes(node)})
+        """With the node (16 bytes) let in again. Raises ValueError for what is no id."""
+        return Key(self._secrets, self._banned - {_checked_id(node)})
 
     def _find(self, secret_id: str) -> Secret:
         for secret in self._secrets:

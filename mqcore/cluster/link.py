@@ -28,6 +28,7 @@ class Link:
         self.rid = rid
         self.peer = peer            # the socket's number of the connection
         self.dial = dial
+        self.host = ""              # where the other side is, as far as is known
         self.since = time.monotonic()
         self.member: Member | None = None
         self.shaken = False         # its handshake is over
@@ -162,8 +163,12 @@ class Link:
 
     def withdraw_request(self, number: int) -> None:
         """A request that was sent here is not wanted any more."""
-        if not self.session.withdraw(number):
+        if not self.take_back(number):
             self.control(frames.Cancel(number))
+
+    def take_back(self, number: int) -> bool:
+        """Whether a request that was sent here has not been sent whole, and will not be."""
+        return self.session.withdraw(number)
 
     def has_sent(self, mark: tuple[int, ...]) -> bool:
         """What the session has had until it was marked, and all answers. Or it never will."""

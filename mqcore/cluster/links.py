@@ -27,6 +27,7 @@ from mqcore.cluster.errors import ClusterError, KeyRejected, MalformedFrame, Noi
 from mqcore.cluster.key import node_id
 from mqcore.cluster.link import Dial, Link
 from mqcore.cluster.pings import Pings
+from mqcore.cluster.rejections import host_of
 from mqcore.errors import Error, RemoteRefused, SocketClosed
 
 HALF_OPEN = 1024        # connections that have not finished their handshake
@@ -78,8 +79,11 @@ class Links(Pings):
 
     def dial(self, url: str, seed: bool = False, of_member: bool = False) -> None:
         """Connect to a node, and again whenever that breaks. of_member: as long as a member has
-        this address. Raises AddressError."""
-        if url in self.dials or url in self.urls or self.socket.closed:
+        this address, unless it is a seed's, too. Raises AddressError."""
+        if url in self.dials:
+            self.dials[url].seed |= seed
+            return
+        if url in self.urls or self.socket.closed:
             return
         self.dials[url] = Dial(url, self.socket.connect(url), seed, of_member)
 
@@ -200,6 +204,7 @@ class Links(Pings):
             self.socket._links.end_peer(peer.id)
             return None
         link = self.by_rid[rid] = self.by_peer[peer.id] = Link(self, rid, peer.id, dial)
+        link.host = host_of(peer)
         if dial is not None:
             dial.link, dial.error = link, ""
             link.session.start()
@@ -207,13 +212,15 @@ class Links(Pings):
 
     def _rejected(self, link: Link, error: KeyRejected) -> None:
         self.drop("key_rejected")
-        where = link.dial.url if link.dial else ""
-        reason = f"{where or 'a node that connected'} does not hold this cluster's key"
-        if link.dial is not None:
-            link.dial.error = reason
-            link.dial.endpoint.close()      # a key does not change by itself
-            link.dial.done = True
-        self.node.rejected(where, reason)
+        if link.dial is None:
+            reason = "a node that connected does not hold this cluster's key"
+            self.node.rejections.connected(link.host, reason, time.monotonic())
+            self._end(link, reason)
+            return
+        link.dial.error = reason = f"{link.dial.url} does not hold this cluster's key"
+        link.dial.endpoint.close()      # a key does not change by itself
+        link.dial.done = True
+        self.node.rejections.add(link.dial.url, reason)
         self._end(link, reason)
 
     def _shaken(self, link: Link) -> None:
@@ -236,12 +243,15 @@ class Links(Pings):
             raise MalformedFrame("a peer's first frame is no Hello")
 
     def _refused(self, link: Link, frame: frames.Refuse) -> None:
-        where = link.dial.url if link.dial else "a node"
+        where = link.dial.url if link.dial else "a node that connected"
         reason = f"{where} refuses this node: {frame.why!a}"
-        if link.dial is not None:
+        self.drop("refused")
+        if link.dial is None:
+            self.node.rejections.connected(link.host, reason, time.monotonic())
+        else:
             link.dial.error, link.dial.done = reason, True
             link.dial.endpoint.close()
-        self.node.rejected(where, reason, frame.why)
+            self.node.rejections.add(where, reason, frame.why)
         self._end(link, reason)
 
     def _hello(self, link: Link, record: frames.Record) -> None:
@@ -250,7 +260,7 @@ class Links(Pings):
             raise MalformedFrame("a peer's Hello has another node's id")
         link.greeted = True
         if link.dial is not None:
-            self.node.rejections.pop(link.dial.url, None)
+            self.node.rejections.over(link.dial.url, "")
         directory = self.node.directory
         if record.id == directory.me.record.id:         # an address of our own
             if record.url != directory.me.url:
@@ -440,11 +450,13 @@ class Links(Pings):
                 self.ask_news(link)
 
     def _tick_dials(self) -> None:
-        """Give up the former addresses of members."""
+        """Give up the former addresses of members and seeds."""
         urls = {member.url for member in self.node.directory.members.values()}
         for dial in list(self.dials.values()):
-            if dial.of_member and dial.link is None and dial.url not in urls:
+            if dial.of_member and not dial.seed and dial.link is None and dial.url not in urls:
                 self.hang_up(dial)
+        for url in self.node.rejections.keys() - self.dials.keys():
+            self.node.rejections.over(url, "it is tried no more")
         self._dialing = sum(dial.of_member and dial.link is None for dial in self.dials.values())
 
     async def aclose(self, linger: float = 0.2) -> None:

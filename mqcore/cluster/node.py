@@ -25,13 +25,14 @@ from mqcore.cluster.checks import encodes, exact, flag_of, limit_of, path_of, te
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Event, Events, Member
 from mqcore.cluster.drain import abandon, drain, drop, hand_over, hurry, say_goodbye
-from mqcore.cluster.errors import KeyRejected, NodeClosed
+from mqcore.cluster.errors import NodeClosed
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
 from mqcore.cluster.link import Home, Link
 from mqcore.cluster.links import Links, described
 from mqcore.cluster.loops import Loop, NoLoop, loop_here
 from mqcore.cluster.pulse import Pulse, reachable, wildcard
+from mqcore.cluster.rejections import Rejections
 from mqcore.cluster.requests import Requests
 from mqcore.cluster.seeds import Seeds
 from mqcore.cluster.services import Service
@@ -75,7 +76,7 @@ class Core:
         self._url = url and exact(url)
         self.services: dict[str, Service] = {}
         self.counts: dict[str, int] = {}
-        self.rejections: dict[str, KeyRejected] = {}
+        self.rejections = Rejections(lambda *event, **at: self.directory.event(*event, **at))
         self.draining = self.begun = self.closed = self.ended = False
         self.ready = False          # it has all that calls need
         self.drained = False        # adrain() has closed it, and all was finished
@@ -126,7 +127,7 @@ class Core:
         public = self.static.public_key().public_bytes_raw()
         record = frames.Record(node_id(public), url, incarnation, self.zone, {}, self.version)
         self.pulse = Pulse(self, record, self._udp)
-        self.directory = Directory(record, self._tell)
+        self.directory = Directory(record, self._tell, lambda member: self.requests.offered(member))
         self.directory.me.link = Home(self)
         self.balancer = Balancer(self.zone)
         self.budget = Budget()
@@ -205,8 +206,9 @@ class Core:
 
         Returns True if everything was finished, and has arrived, within `timeout` seconds. False
         also if a link broke before the answers and publications over it have certainly arrived, or
-        a tunnel before what this node sent over it, unless its member has left. If another call
-        closes the node first: its result, False for aclose()."""
+        a tunnel before what this node sent over it, unless its member has left, or if a member has
+        not learnt of it: its requests may be lost. If another call closes the node first: its
+        result, False for aclose()."""
         self.check_here()
         limit_of(timeout)
         return await drain(self, timeout)
@@ -300,14 +302,6 @@ class Core:
         LOG.error("a handler raised %s", type(error).__name__, exc_info=error)
         if hasattr(self, "directory"):
             self.directory.event("trouble", None, f"{type(error).__name__}: {described(error)}")
-
-    def rejected(self, url: str, reason: str, why: str = "key") -> None:
-        if url:
-            self.rejections[url] = KeyRejected(reason, peer=url,
-                                               why="banned" if why == "banned" else "key")
-            while len(self.rejections) > 100:
-                self.rejections.pop(next(iter(self.rejections)))
-        self.directory.event("key rejected", None, reason, url=url)
 
     # -- frames and links --------------------------------------------------------------------------
 
@@ -442,6 +436,7 @@ class Core:
     def _tick(self, now: float) -> None:
         self.requests.tick(now)
         self.links.tick(now)
+        self.rejections.tick(now)
         self.sources.tick(now)
         for member in list(self.directory.members.values()):
             if member.link is not None:

@@ -147,18 +147,20 @@ class Binding:
                 return
 
     async def _end(self, reason: str) -> None:
-        if self._finishing is not None:
-            await asyncio.wait({self._finishing})
-        self.gone = True        # what comes from now on would wait for nothing
+        self.gone = True        # what waits for its frames, or would from now on, waits for nothing
+        gone = Fault(f"the service is gone: {reason or 'its connection ended'}")
+        waiting: list[asyncio.Future[Any]] = [*self._asked.values(), *self._offered.values()]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(gone)
+        for pipe in self._pipes.values():
+            pipe.finish()
+        if self._finishing is not None and not self._writer.is_closing():
+            await asyncio.wait({self._finishing})       # it may still read what it has asked for
         for task in list(self._tasks):
             task.cancel()
-        gone = Fault(f"the service is gone: {reason or 'its connection ended'}")
-        for asked in self._asked.values():
-            if not asked.done():
-                asked.set_exception(gone)
-        for offered in self._offered.values():
-            if not offered.done():
-                offered.set_exception(gone)
+        if self._finishing is not None:
+            await asyncio.wait({self._finishing})
         if self._tasks:
             await asyncio.wait(set(self._tasks))
         await self._service.aclose()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mqcore.base.components import State, numbers
+from mqcore.cluster.checks import readable
 
 if TYPE_CHECKING:
     from mqcore.cluster.node import Core
@@ -100,4 +101,4 @@ def explain(node: Core) -> str:
     if dropped:
         lines.append("dropped or failed: " + ", ".join(
             f"{count} {name}" for name, count in sorted(dropped.items())))
-    return "\n".join(lines)
+    return readable("\n".join(lines))      # a file of seeds may have any bytes

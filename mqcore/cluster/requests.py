@@ -275,6 +275,21 @@ class Requests:
             call.finish(b"", RemoteError(frame.text or frame.kind, service=call.service,
                                          kind=frame.kind))
 
+    def offered(self, member: Member) -> None:
+        """The member offers other services than before. A request for one that it takes no more,
+        and that has not been sent to it whole, goes to another member: it would be refused. That
+        is no repetition, so it takes nothing from the budget."""
+        for link in self.node.links.of(member):
+            for attempt in filter(None, map(link.attempts.get, link.session.unsent)):
+                offer = member.record.services.get(attempt.call.service)
+                if offer is not None and offer.weight > 0 or not link.take_back(attempt.id):
+                    continue
+                del link.attempts[attempt.id]
+                attempt.call.attempts.remove(attempt)
+                attempt.score.released()
+                if not attempt.call.done and not attempt.call.attempts:
+                    self._launch(attempt.call)
+
     def unlinked(self, link: Any, member: Member, reason: str) -> None:
         """A link broke: the attempts that it carried will not be answered."""
         now = time.monotonic()

@@ -136,8 +136,9 @@ class Seeds:
         wanted = {url for one in self.seeds for url in one.found}
         for url in set(before) - wanted:        # else a name that changes has ever more
             dial = links.dials.get(url)
-            if dial is not None and dial.seed and dial.link is None:
-                links.hang_up(dial)
+            if dial is not None and dial.seed:
+                # a member may have the address; else it is given up once it has no link
+                dial.seed, dial.of_member = False, True
 
     def _dial(self) -> None:
         for seed in self.seeds:

@@ -308,6 +308,11 @@ class Session:
     def _wanted(self, data: bytes) -> bool:
         return data[1] != REQUEST or number_of(data) in self._requests
 
+    @property
+    def unsent(self) -> list[int]:
+        """The numbers of requests that have not been sent whole."""
+        return [*self._requests, *self._large]
+
     def withdraw(self, number: int) -> bool:
         """A request is not wanted any more. Whether it will not be sent, or no more of it."""
         line = self._requests.pop(number, None)

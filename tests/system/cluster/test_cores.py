@@ -481,7 +481,7 @@ def test_a_frame_with_a_changed_byte(at, value, frame):
 
 def test_a_directory_takes_newer_records_only():
     told = []
-    directory = Directory(record(1), told.append)
+    directory = Directory(record(1), told.append, lambda member: None)
     member = directory.heard(record(2))
     assert directory.heard(record(2, weight=9.0)) is member
     assert member.record.services["s"].weight == 1.0

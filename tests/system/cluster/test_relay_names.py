@@ -8,7 +8,7 @@ import pytest
 from relay_client import SOON, Client, run
 
 from mqcore import cluster
-from mqcore.cluster import relay_binding
+from mqcore.cluster import relay_binding, relay_names
 from mqcore.cluster.relay import Relay
 from mqcore.cluster.relay_frames import (
     VERSION,
@@ -16,7 +16,9 @@ from mqcore.cluster.relay_frames import (
     Close,
     Closed,
     Hello,
+    Replied,
     Reply,
+    Request,
     Requested,
     TunnelConfirm,
     TunnelOffer,
@@ -103,6 +105,68 @@ def test_a_binding_whose_connection_has_ended_gets_nothing_more(once, key):
             go.set()
             two.writer.close()
             assert await net.until(lambda: not net.services, SOON)
+
+    once(main)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@pytest.mark.parametrize("breaks", ["abort", "write_eof"])
+def test_a_binding_that_ends_with_something_to_do(once, key, monkeypatch, closes, breaks):
+    """It may have said that it closes. It cannot answer any more, so nothing waits for that."""
+    monkeypatch.setattr(relay_binding, "FINISH", 1000.0)
+    monkeypatch.setattr(relay_names, "PATIENCE", 1000.0)
+
+    async def main():
+        async with cluster.ajoin(key) as net, Relay(net, port=0, hosts=("127.0.0.1",)) as relay:
+            one = await joined(relay, "it")
+            asking = asyncio.ensure_future(net.arequest("it", b"x", timeout=SOON))
+            assert isinstance(await one.get(), Requested)
+            opening = asyncio.ensure_future(net.atunnel("it", timeout=SOON)._open())
+            offer = await one.get()
+            one.send(TunnelConfirm(offer.build, 7))
+            tunnel = await opening
+            if closes:
+                binding = next(iter(relay._bindings.values()))
+                one.send(Close())
+                assert await net.until(lambda: binding._finishing, SOON)
+            getattr(one.writer.transport, breaks)()
+            with pytest.raises(cluster.RemoteError, match="gone"):
+                await asking
+            with pytest.raises(cluster.TunnelClosed):
+                await tunnel.arecv(timeout=SOON)
+            await tunnel.aclose()
+            two = await joined(relay, "it")
+            assert await net.until(lambda: len(relay._bindings) == 1, SOON)
+            two.writer.close()
+            assert await net.until(lambda: not net.services, SOON)
+            assert not relay._names._shared and not relay.counters["errors"]
+            one.writer.close()
+
+    once(main)
+
+
+def test_a_binding_that_has_closed_and_reads_on_gets_what_it_asked_for(once, key):
+    class Slow:
+        async def request(self, req):
+            await go.wait()
+            return b"late"
+
+    go = asyncio.Event()
+
+    async def main():
+        async with cluster.ajoin(key) as net, Relay(net, port=0, hosts=("127.0.0.1",)) as relay, \
+                net.aserve("slow", Slow()):
+            one = await joined(relay, "it")
+            binding = next(iter(relay._bindings.values()))
+            one.send(Request(1, "slow", b"x", int(SOON * 1000)), Close())
+            one.writer.write_eof()
+            assert await net.until(lambda: binding.gone, SOON)
+            two = await joined(relay, "it")     # the name is free at once
+            go.set()
+            assert await one.rest() == [Replied(1, b"late"), Closed("")]
+            for client in (one, two):
+                client.writer.close()
+            assert await net.until(lambda: not relay._bindings, SOON)
 
     once(main)
 

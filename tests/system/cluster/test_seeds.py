@@ -10,9 +10,9 @@ import pytest
 from echoing import Echo
 from nameserver import NameServer
 
-from mqcore import cluster
+from mqcore import Router, cluster
 from mqcore.binding.sleep import sleep
-from mqcore.cluster import beacon, seeds
+from mqcore.cluster import beacon, links, seeds
 from mqcore.errors import AddressError
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
@@ -281,6 +281,32 @@ def test_a_bad_line_of_a_file_takes_nothing_from_the_others(run, key, tmp_path):
     run(main)
 
 
+def test_a_line_that_is_no_text_can_be_shown(run, key, tmp_path):
+    """The name of a file may have any bytes, so an address may, too."""
+    path, odd = tmp_path / "nodes", os.fsencode(tmp_path) + b"/\xe9"
+
+    async def main():
+        async with cluster.ajoin(cluster.Key.generate(), udp=False, url="tcp://127.0.0.1:1",
+                                 listen="ipc://" + os.fsdecode(odd)):
+            path.write_bytes(b"tcp://caf\xe9.example.org:1\n")
+            async with cluster.ajoin(key, seeds=f"file://{path}") as net:
+                events = net.events()
+                assert "caf\\udce9.example.org" in net.explain()
+                net.explain().encode()
+            path.write_bytes(b"ipc://" + odd + b"\n")
+            net = cluster.ajoin(key, seeds=f"file://{path}")
+            events = net.events()
+            with pytest.raises(cluster.KeyRejected) as caught:
+                await net.__aenter__()
+            event = events.next()
+            assert event.kind == "key rejected"
+            for text in (str(caught.value), caught.value.peer, event.url, str(event)):
+                assert "\\udce9" in text
+                text.encode()
+
+    run(main)
+
+
 def test_a_name_that_changes_leaves_no_connections_behind(once, key, tmp_path, monkeypatch):
     monkeypatch.setattr(seeds, "AGAIN", 0.05)
     path = tmp_path / "nodes"
@@ -294,6 +320,39 @@ def test_a_name_that_changes_leaves_no_connections_behind(once, key, tmp_path, m
                 wanted = {f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:9"}
                 assert await net.until(lambda wanted=wanted: set(net.links.dials) == wanted, LIMIT)
             assert await net.until(lambda: len(net.links.socket.endpoints) == 3, LIMIT)
+
+    once(main)
+
+
+def test_a_former_address_that_still_has_a_connection(once, key, tmp_path, monkeypatch):
+    """There is no node that answers. It is given up, unless it is named again."""
+    monkeypatch.setattr(seeds, "AGAIN", 0.05)
+    monkeypatch.setattr(links, "PATIENCE", 1.0)
+    path = tmp_path / "nodes"
+
+    def name(url):
+        (tmp_path / "new").write_text(f"{url}\n")
+        (tmp_path / "new").rename(path)
+
+    async def main():
+        with Router(probe=True, linger=0) as stuck:
+            url = stuck.bind("tcp://127.0.0.1:0").url
+            name(url)
+            async with cluster.ajoin(key, seeds=f"file://{path}") as net:
+                dials = net.links.dials
+
+                def is_seed():
+                    return url in dials and dials[url].seed
+
+                for again in (True, False):
+                    assert await net.until(lambda: url in dials and dials[url].link, LIMIT)
+                    name("tcp://127.0.0.1:1")
+                    assert await net.until(lambda: not is_seed(), LIMIT)
+                    if again:
+                        name(url)
+                        assert await net.until(is_seed, LIMIT)
+                assert await net.until(lambda: set(dials) == {"tcp://127.0.0.1:1"}, LIMIT)
+                assert await net.until(lambda: len(net.links.socket.endpoints) == 2, LIMIT)
 
     once(main)
 

@@ -1,0 +1,146 @@
+"""Requests that are on their way to a member when it drains."""
+
+import asyncio
+
+import pytest
+
+from mqcore import cluster
+from mqcore.cluster import frames
+from mqcore.testing import SlowLink
+
+LIMIT = 50.0
+NOWHERE = "tcp://127.0.0.1:1"     # where nothing listens
+LARGE = bytes(3_000_000)
+
+
+class Named:
+    def __init__(self, name):
+        self.name = name
+        self.runs = 0
+
+    async def request(self, req):
+        self.runs += 1
+        return self.name
+
+
+def calling(function, rate=2e6):
+    """function(server, client, work, slow): the client calls the server over a slow link, and
+    knows no other member."""
+    async def main(key):
+        work = Named(b"server")
+        async with cluster.ajoin(key, udp=False, url=NOWHERE) as server:
+            await server.aserve("it", work).astart()
+            with SlowLink(server.links.urls[0], rate=rate) as slow:
+                async with cluster.ajoin(key, udp=False, url=NOWHERE, seeds=[slow.url]) as client:
+                    await client.await_members("it", timeout=LIMIT)
+                    await function(server, client, work, slow)
+
+    return main
+
+
+async def under_way(server, client, body=LARGE):
+    """A request, a part of which has come."""
+    asking = asyncio.ensure_future(client.arequest("it", body, timeout=LIMIT))
+    assert await server.until(
+        lambda: any(link.session.assembles for link in server.links.by_rid.values()), LIMIT)
+    return asking
+
+
+def test_a_large_request_goes_to_another_member(once, key):
+    async def use(server, client, work, slow):
+        asking = await under_way(server, client)
+        other = Named(b"other")
+        async with cluster.ajoin(key, udp=False, seeds=[client.links.urls[0]]) as net, \
+                net.aserve("it", other):
+            await client.await_members("it", 2, timeout=LIMIT)
+            assert await server.adrain(LIMIT) is True
+            assert await asking == b"other" and other.runs == 1 and work.runs == 0
+            assert client.requests.counts["lost"] == client.requests.pending == 0
+            assert client.budget.refused == 0
+
+    once(lambda: calling(use)(key))
+
+
+def test_a_large_request_that_no_other_member_takes(once, key):
+    """It has not run, and its caller learns that."""
+    async def use(server, client, work, slow):
+        asking = await under_way(server, client)
+        assert await server.adrain(LIMIT) is True
+        with pytest.raises(cluster.Overloaded):
+            await asking
+        assert work.runs == 0
+
+    once(lambda: calling(use)(key))
+
+
+@pytest.mark.parametrize("how", ["stop", "withdraw"])
+def test_a_service_alone_takes_no_more_requests(once, key, how):
+    """The member stays. What is on its way to the other services goes on."""
+    async def use(server, client, work, slow):
+        async with server.aserve("else", Named(b"else")):
+            await client.await_members("else", timeout=LIMIT)
+            asking = await under_way(server, client)
+            another = asyncio.ensure_future(client.arequest("else", LARGE, timeout=LIMIT))
+            if how == "stop":
+                assert await server.services["it"].astop(LIMIT) is True
+            else:
+                server.services["it"]._withdraw()
+            with pytest.raises(cluster.Overloaded):
+                await asking
+            assert await another == b"else" and work.runs == 0
+
+    once(lambda: calling(use)(key))
+
+
+def test_a_large_request_that_has_a_hedge(once, key):
+    """The other attempt goes on."""
+    async def use(server, client, work, slow):
+        async with cluster.ajoin(key, udp=False, seeds=[client.links.urls[0]]) as net:
+            asking = await under_way(server, client)
+            go = asyncio.Event()
+
+            class Waits:
+                async def request(self, req):
+                    await go.wait()
+                    return b"other"
+
+            async with net.aserve("it", Waits()):
+                await client.await_members("it", 2, timeout=LIMIT)
+                [link] = [link for link in client.links.by_rid.values() if link.attempts]
+                [attempt] = link.attempts.values()
+                assert client.requests._launch(attempt.call, hedge=True)
+                assert len(attempt.call.attempts) == 2
+                assert await server.adrain(LIMIT) is True
+                assert len(attempt.call.attempts) == 1 and not asking.done()
+                go.set()
+                assert await asking == b"other"
+
+    once(lambda: calling(use)(key))
+
+
+def test_a_member_that_has_not_learnt_of_it(once, key):
+    """It may send requests until it has, so nothing is certain."""
+    async def use(server, client, work, slow):
+        client.handlers[frames.Ping] = lambda link, frame: None
+        assert await server.adrain(0.1) is False
+
+    once(lambda: calling(use)(key))
+
+
+def test_requests_over_a_link_that_is_not_the_best_one(once, key):
+    """What comes over it may be later than what is said over the other one."""
+    async def use(server, client, work, slow):
+        asking = await under_way(server, client)
+        [old] = client.links.by_rid.values()
+        client.links.dial(server.links.urls[0])
+        assert await server.until(lambda: len(server.links.by_rid) == 2 and all(
+            link.member for link in server.links.by_rid.values()), LIMIT)
+        [member] = server.directory.members.values()
+        [member.link] = [link for link in server.links.by_rid.values()
+                         if not link.session.assembles]
+        assert await server.adrain(LIMIT) is True
+        with pytest.raises(cluster.Overloaded):
+            await asking
+        assert work.runs == 0 and old.attempts == {}
+
+    once(lambda: calling(use)(key))

@@ -1,0 +1,107 @@
+"""Nodes that do not let each other in: what is said of it, and how often."""
+
+import os
+
+import pytest
+
+from mqcore import cluster
+from mqcore.cluster import rejections, seeds
+from mqcore.cluster.rejections import MOST, QUIET, Rejections
+
+pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
+LIMIT = 50.0
+
+
+def kinds(events):
+    return [event.kind for event in events._queue]
+
+
+def test_one_event_when_it_begins_and_one_when_it_ends(run, key, tmp_path, monkeypatch):
+    monkeypatch.setattr(seeds, "AGAIN", 0.05)
+    monkeypatch.setattr(seeds, "REFUSED", 0.05)
+    monkeypatch.setattr(rejections, "QUIET", 2.0)
+    path = tmp_path / "nodes"
+    path.write_text("")
+
+    async def main():
+        async with cluster.ajoin(key, seeds=f"file://{path}", udp=False) as net:
+            events = net.events()
+            async with cluster.ajoin(cluster.Key.generate(), udp=False) as wrong:
+                url, there = wrong.url, wrong.events()
+                (tmp_path / "new").write_text(url)
+                (tmp_path / "new").rename(path)
+                assert await net.until(lambda: net.links.dropped.get("key_rejected", 0) >= 3, LIMIT)
+                assert await net.until(
+                    lambda: wrong.links.dropped.get("key_rejected", 0) >= 3, LIMIT)
+                assert kinds(events) == kinds(there) == ["key rejected"]
+                assert events._queue[0].url == url
+                assert there._queue[0].url == "tcp://127.0.0.1"
+                net.sources.seeds.clear()       # nothing is tried any more
+                net.links.hang_up(net.links.dials[url])
+                assert await net.until(lambda: kinds(there)[1:], LIMIT)
+                assert await net.until(lambda: kinds(events)[1:], LIMIT)
+                assert kinds(events) == kinds(there) == ["key rejected", "rejection over"]
+                assert not net.rejections
+
+    run(main)
+
+
+def test_a_node_that_has_got_the_key(run, key, monkeypatch):
+    monkeypatch.setattr(seeds, "AGAIN", 0.05)
+    monkeypatch.setattr(seeds, "REFUSED", 0.05)
+
+    async def main():
+        async with cluster.ajoin(cluster.Key.generate()) as wrong:
+            url = wrong.url
+        async with cluster.ajoin(key, seeds=url) as net:
+            events = net.events()
+            async with cluster.ajoin(cluster.Key.generate(), listen=url):
+                assert await net.until(lambda: net.links.dropped.get("key_rejected", 0) >= 2, LIMIT)
+            async with cluster.ajoin(key, listen=url):
+                assert await net.until(lambda: net.directory.members, LIMIT)
+                assert kinds(events)[:2] == ["key rejected", "rejection over"]
+                assert not net.rejections
+
+    run(main)
+
+
+def test_a_ban_is_said_once_at_both_sides(run, key, tmp_path, monkeypatch):
+    monkeypatch.setattr(seeds, "AGAIN", 0.05)
+    monkeypatch.setattr(seeds, "REFUSED", 0.05)
+    file = os.fspath(tmp_path / "bad")
+
+    async def main():
+        async with cluster.ajoin(key, identity=file) as bad:
+            banned = bytes.fromhex(bad.id)
+        path = tmp_path / "nodes"
+        path.write_text("")
+        async with cluster.ajoin(key.banning(banned)) as net, \
+                cluster.ajoin(key, identity=file, seeds=f"file://{path}") as bad:
+            events = bad.events()
+            (tmp_path / "new").write_text(net.url)
+            (tmp_path / "new").rename(path)
+            assert await bad.until(lambda: bad.links.dropped.get("refused", 0) >= 3, LIMIT)
+            assert await net.until(lambda: net.links.dropped.get("banned", 0) >= 3, LIMIT)
+            assert kinds(events) == ["key rejected"]
+            assert bad.rejections[net.url].why == "banned"
+
+    run(main)
+
+
+def test_what_is_remembered_is_bounded():
+    told = []
+    table = Rejections(lambda *event, **at: told.append((event, at)))
+    for number in range(3 * MOST):
+        table.add(f"tcp://10.0.0.1:{number}", "no")
+        table.connected(f"tcp://10.0.0.{number}", "no", number)
+    assert len(table) == MOST == len(table._hosts) and len(told) == 6 * MOST
+    told.clear()
+    table.add(f"tcp://10.0.0.1:{3 * MOST - 1}", "no")
+    table.connected(f"tcp://10.0.0.{3 * MOST - 1}", "no", 3 * MOST)
+    assert not told
+    table.add(f"tcp://10.0.0.1:{3 * MOST - 1}", "another reason")
+    assert len(told) == 1
+    table.tick(3 * MOST + QUIET + 1)
+    assert not table._hosts and len(told) == 1 + MOST
+    table.over("tcp://nowhere", "it is tried no more")
+    assert len(told) == 1 + MOST
