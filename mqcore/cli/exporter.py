@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 from contextlib import suppress
 from typing import Any
 
 import click
 
-from mqcore.cli.common import monitors, note
+from mqcore.cli.common import monitors, note, on_terminal, printable
 from mqcore.errors import BindError
 
 PORT = 9464     # the default of OpenTelemetry's exporters for Prometheus
@@ -46,9 +47,19 @@ def metrics(urls: tuple[str, ...], where: tuple[str, int], once: bool) -> None:
         registry = CollectorRegistry()
         registry.register(Collector(client))
         if once:
-            click.echo(generate_latest(registry), nl=False)
+            show(generate_latest(registry))
         else:
             serve(registry, *where)
+
+
+def show(text: bytes) -> None:
+    """As it is, for a parser. On a terminal without control characters, which labels may have:
+    programs choose them, and the format has no escapes for them."""
+    if not on_terminal(sys.stdout):
+        click.echo(text, nl=False)
+        return
+    for line in text.decode().split("\n")[:-1]:
+        click.echo(printable(line))
 
 
 def serve(registry: Any, host: str, port: int) -> None:

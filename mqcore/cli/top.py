@@ -16,6 +16,9 @@ import click
 from mqcore.cli.common import columns, monitors, note, on_terminal, printable
 
 PATIENCE = 5.0      # seconds to wait for the answers, without a screen
+#: units of times, their seconds, and the digits that seven characters have space for
+TIMES = (("ns", 1e-9, ".0f"), ("us", 1e-6, ".3g"), ("ms", 1e-3, ".3g"), ("s", 1.0, ".3g"),
+         ("min", 60.0, ".0f"), ("h", 3600.0, ".3g"), ("d", 86400.0, ".3g"))
 #: sort key: what it compares; numbers sort downwards
 SORTS: dict[str, Callable[[Any], Any]] = {
     "rate": lambda row: -(row.out_rate + row.in_rate),
@@ -63,13 +66,12 @@ def reasons(dropped: dict[str, int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in at most seven characters."""
-    if seconds >= 999.5:            # of which three digits are no seconds
-        return f"{seconds / 60:.3g} min"
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size * 0.9995:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e9:.0f} ns"
+    """A time in at most seven characters, up to 99,999 days."""
+    for unit, size, form in TIMES:
+        if float(f"{seconds / size:.3g}") < 1000:       # as it is rounded, not as it is
+            least = 0.0 if unit == "ns" else 1.0        # 0.9995 of a unit is one
+            return f"{max(least, seconds / size):{form}} {unit}"
+    return f"{seconds / 86400:.0f} d"
 
 
 def slowest(latencies: dict[str, Any]) -> str:

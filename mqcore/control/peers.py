@@ -276,8 +276,9 @@ class Peers(Tables):
               carried: bool = False) -> None:
         """Update the endpoint after a lost connection."""
         if conn.owner is None:
-            if not getattr(conn.transport, "accepts", True) and conn.endpoint in self.nodes:
-                conn.endpoint.move("stopped", error, fatal=True)  # it was the only connection
+            if not getattr(conn.transport, "accepts", True) and conn.endpoint in self.nodes \
+                    and conn.endpoint.move("stopped", error, fatal=True):   # and not closed by us
+                self.emit(events.Stopped, conn.endpoint, None, str(error))  # it was the only one
         elif conn.endpoint in self.nodes:
             ended = code == DOWN_RESET and self.plugin.raw
             if code == DOWN_RESET and not ended:

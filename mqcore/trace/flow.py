@@ -14,6 +14,7 @@ from contextvars import ContextVar, Token
 from types import EllipsisType
 from typing import Any, Self
 
+from mqcore.base.described import report
 from mqcore.base.rarely import Rarely
 from mqcore.errors import UsageError
 from mqcore.trace.recent import LONGEST_NAME, RING, SpanRecord
@@ -84,7 +85,7 @@ class Span:
             try:
                 self._other, self.context = FLOW.begin(self)
             except Exception:       # of the program's SDK
-                _log.exception("OpenTelemetry cannot begin a span")
+                _complain("OpenTelemetry cannot begin a span")
         self._token = FLOW.set(self.context if self._other is None else self._other)
         return self
 
@@ -95,7 +96,7 @@ class Span:
             try:
                 FLOW.end(self._other, error)
             except Exception:
-                _log.exception("OpenTelemetry cannot end a span")
+                _complain("OpenTelemetry cannot end a span")
         if self.context.sampled and RING.users:
             RING.add(SpanRecord(
                 self.context.trace_id, self.context.span_id,
@@ -105,6 +106,17 @@ class Span:
 
     def __repr__(self) -> str:
         return f"<Span {self.name!r} {self.context.traceparent}>"
+
+
+def _complain(what: str) -> None:
+    """Log the exception that is handled now. A handler that fails, too, costs the program's work
+    nothing. Ctrl-C and its like pass."""
+    try:
+        _log.exception(what)
+    except Exception:       # logging has no better place for it
+        pass
+    except SystemExit:      # the handler's: the caller has not asked to end
+        report()
 
 
 def _reset(token: Any) -> None:

@@ -128,7 +128,7 @@ for (const [name, view] of Object.entries(views)) {
 
 function show(name, row) {
   const leaving = state.view === "socket" && name !== "socket";     // its button is gone
-  if (leaving) socket.stop();
+  if (leaving) socket.leave();
   if (name === "socket") {
     if (state.view !== "socket") state.before = state.view;
     socket.open(row);

@@ -53,6 +53,12 @@ export class Socket_ {
     this.stop();
   }
 
+  // The page shows something else. Answers that are still due find another row.
+  leave() {
+    this.row = null;
+    this.stop();
+  }
+
   async explain() {
     put(this.text, "Asking …");
     this.text.hidden = false;
@@ -134,7 +140,11 @@ export class Socket_ {
 
   watcher() {
     const topic = make("input", { name: "topic", maxlength: "200" });
-    this.button = make("button", {}, "Watch");
+    // The second click of a double click is none, whether the first has been answered or not.
+    this.button = make("button", { onclick: (event) => {
+      if (event.detail > 1) event.preventDefault();
+    } }, "Watch");
+    let asking = false;
     this.messages = make("pre", { id: "watched", tabindex: "0", "aria-label": "Messages",
       hidden: "" });
     this.seen = make("p", { class: "dim", role: "status" });
@@ -143,12 +153,12 @@ export class Socket_ {
     form.onsubmit = async (event) => {
       event.preventDefault();
       if (this.watch) { this.stop(); return; }
-      if (this.asking) return;      // a double click
-      this.asking = true;
+      if (asking) return;
+      asking = true;
       const row = this.row;
       const answer = await this.ask({ op: "watch", ...row, topic: topic.value });
-      this.asking = false;
-      if (row !== this.row) {
+      asking = false;
+      if (row !== this.row) {       // another socket has been opened, or this one left
         if (answer.watch) this.ask({ op: "unwatch", watch: answer.watch });
         return;
       }

@@ -146,6 +146,34 @@ def test_losses_are_events_and_counters_by_source(pulse):
         assert sock.recv(timeout=LIMIT) == b"beat"
 
 
+@pytest.mark.parametrize("way", ["bind", "connect"])
+def test_an_engine_that_ends_has_stopped_its_endpoint(pulse, way):
+    """However it was opened: there is an event, and the state says so."""
+    with mq.Context() as ctx, ctx.socket("sub", topics=[b""]) as sock:
+        getattr(sock, way)("pulse://here")
+        sock.wait_peers(1, timeout=LIMIT)
+        seen = sock.events()
+        [peer] = sock.peers()
+        sock._links.end_peer(peer.id)
+        event = next(e for e in seen if isinstance(e, events.Stopped))
+        [endpoint] = sock.endpoints
+        assert endpoint.state == "stopped" and str(endpoint.error) == event.reason
+        assert event.endpoint == endpoint.url and event.reason in sock.explain()
+
+
+@pytest.mark.parametrize("way", ["bind", "connect"])
+@pytest.mark.parametrize("end", ["socket", "endpoint"])
+def test_what_the_program_closes_has_not_stopped(pulse, way, end):
+    with mq.Context() as ctx, ctx.socket("sub", topics=[b""]) as sock:
+        endpoint = getattr(sock, way)("pulse://here")
+        sock.wait_peers(1, timeout=LIMIT)
+        seen = sock.events()
+        (sock if end == "socket" else endpoint).close()
+        sock.close()
+        kinds = [type(event) for event in seen]
+        assert events.Disconnected in kinds and events.Stopped not in kinds
+
+
 def test_close_waits_for_the_engine_and_for_linger_at_most(pulse):
     with mq.Context() as ctx:
         pub = ctx.socket("pub")

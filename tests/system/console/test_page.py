@@ -206,7 +206,24 @@ def test_a_message_is_sent_and_watched(browser, shop):
     click(browser, "#pause")
 
 
+def press_mouse(browser, what, count):
+    """The count-th click of a double click."""
+    x, y = json.loads(browser.run(f"""(() => {{ const one = document.querySelector(
+        {json.dumps(what)}); one.scrollIntoView(); const at = one.getBoundingClientRect();
+        return JSON.stringify([at.x + at.width / 2, at.y + at.height / 2]); }})()"""))
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left",
+                     clickCount=count)
+
+
+def watches(console):
+    """How many were made, and those that are open."""
+    with console._control._lock:
+        return console._control._numbers, [*console._control._watches]
+
+
 def test_a_double_click_watches_once(browser, shop):
+    """Also one whose second click comes after the answer to the first."""
     with Console(control=True) as console:
         browser.open(console.url)
         shows(browser, "#view tbody", ["pub 1"])
@@ -215,7 +232,36 @@ def test_a_double_click_watches_once(browser, shop):
         browser.run("""(() => { const one = document.querySelector('#watch button');
             one.click(); one.click(); })()""")
         shows(browser, "#watched", ["news | fresh bread"])
-        assert console._control._numbers == 1
+        assert watches(console) == (1, [1])
+        click(browser, "#watch button")
+        shows(browser, "#watch button", ["Watch"])
+        press_mouse(browser, "#watch button", 1)
+        shows(browser, "#watch button", ["Stop"])
+        press_mouse(browser, "#watch button", 2)
+        assert browser.run("document.querySelector('#watch button').textContent") == "Stop"
+        assert watches(console) == (2, [2])
+        press_mouse(browser, "#watch button", 1)
+        shows(browser, "#watch button", ["Watch"])
+        until(lambda: watches(console) == (2, []), LIMIT)
+        assert complaints(browser) == []
+    click(browser, "#pause")
+
+
+def test_leaving_a_socket_ends_a_watch_that_has_not_been_answered(browser, shop):
+    with Console(control=True) as console:
+        browser.open(console.url)
+        shows(browser, "#view tbody", ["pub 1"])
+        for number in (1, 2):
+            open_socket(browser, "pub 1")
+            shows(browser, "#view", ["Watch messages"])
+            browser.run("""document.querySelector('#watch button').click();
+                document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));""")
+            until(lambda number=number: watches(console) == (number, []), LIMIT)
+            shows(browser, "#title", ["Sockets"])
+        open_socket(browser, "pub 1")
+        shows(browser, "#view", ["Watch messages"])
+        click(browser, "#watch button")
+        shows(browser, "#watched", ["news | fresh bread"])
         assert complaints(browser) == []
     click(browser, "#pause")
 

@@ -4,16 +4,19 @@ import contextlib
 import gc
 import json
 import os
+import pty
 import re
 import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 from monitored import child, end
+from programs import environment, run, starter
 from programs import mq as command
-from programs import run, starter
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import until
@@ -53,6 +56,19 @@ def traffic(context):
     yield pull, push
     pull.close(0)
     push.close(0)
+
+
+def on_terminal(*words):
+    """What a program prints there until it ends."""
+    master, slave = pty.openpty()
+    with subprocess.Popen([sys.executable, *map(str, words)], stdin=slave, stdout=slave,
+                          stderr=slave, env=environment()), open(master, "rb", buffering=0) as file:
+        os.close(slave)
+        seen = b""
+        with contextlib.suppress(OSError):      # EIO: the program has ended
+            while data := file.read(65536):
+                seen += data
+    return seen.decode()
 
 
 def exported(text):
@@ -403,11 +419,21 @@ def test_a_connection_that_asks_for_nothing_is_closed(monkeypatch, context, traf
 
 
 def test_once_prints_them():
-    with mq.Context(monitor=monitor.Publish(name='quoted "\n')) as context, \
+    """What the page has, of whatever a program has chosen as its name."""
+    name = 'quoted "\n \x1b[2J\x9b\u202e\r'
+    with mq.Context(monitor=monitor.Publish(name=name)) as context, \
             mq.Pull(bind="inproc://x", context=context):
         status, out, err = run(*command("metrics", "--once"))
         assert (status, err) == (0, "")
-        assert value(exported(out.decode()), "mqcore_context_sockets", name='quoted "\n') == 1
+        assert value(exported(out.decode()), "mqcore_context_sockets", name=name) == 1
+
+
+def test_once_obeys_no_control_characters_on_a_terminal():
+    with mq.Context(monitor=monitor.Publish(name="\x1b[2J\x7f\x9b\u202e\u2066\r\t")) as context, \
+            mq.Pull(bind="inproc://x", context=context):
+        seen = on_terminal(*command("metrics", "--once"))
+    assert r'name="\x1b[2J\x7f\x9b\x202e\x2066\x0d\x09"' in seen
+    assert all(line.isprintable() for line in seen.split("\r\n"))
 
 
 @pytest.mark.parametrize(("where", "status"), [("nonsense", 2), ("127.0.0.1:99999", 2),

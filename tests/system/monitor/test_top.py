@@ -26,7 +26,7 @@ from waiting import until
 import mqcore as mq
 from mqcore import monitor
 from mqcore.cli.keyboard import Keys
-from mqcore.cli.top import SORTS, cells, chosen, duration, number, place
+from mqcore.cli.top import SORTS, TIMES, cells, chosen, duration, number, place
 from mqcore.cli.top_view import Looking, View
 from mqcore.monitor import protocol
 from mqcore.monitor.rates import Rates
@@ -266,9 +266,20 @@ def test_keys_in_pieces():
 
 @pytest.mark.parametrize(("seconds", "text"), [
     (0, "0 ns"), (1.5e-8, "15 ns"), (0.99996e-3, "1 ms"), (0.99996, "1 s"), (2.5e-5, "25 us"),
-    (998.4, "998 s"), (2199.023255552, "36.7 min")])
+    (998.4, "998 s"), (2199.023255552, "37 min"), (5.9999e4, "16.7 h"), (1e7, "116 d")])
 def test_times_are_short(seconds, text):
     assert duration(seconds) == text
+
+
+def test_times_take_at_most_seven_characters():
+    """Also where one unit ends and the next begins."""
+    sizes = {unit: size for unit, size, _ in TIMES}
+    for size in sizes.values():
+        for factor in (0.9949, 0.9995, 1.0, 9.995, 16.66, 99.95, 99.96, 999.49, 999.5, 999.51):
+            text = duration(size * factor)
+            value, unit = text.split()
+            assert len(text) <= 7 and "e" not in value, text
+            assert float(value) * sizes[unit] == pytest.approx(size * factor, rel=0.05), text
 
 
 def test_numbers_are_short():

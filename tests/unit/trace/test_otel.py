@@ -1,6 +1,7 @@
 """Spans through OpenTelemetry: its current span is ours, and ours are its."""
 
 import contextvars
+import logging
 
 import pytest
 
@@ -104,6 +105,49 @@ def test_a_processor_that_raises_costs_no_message(caplog):
         otel.stop()
     assert [record.exc_text or record.message for record in caplog.records]
     assert {record.name for record in caplog.records} == {"mqcore.trace"}
+
+
+@pytest.mark.parametrize("raised", [RuntimeError, SystemExit])
+def test_a_log_handler_that_raises_costs_no_message(raised, monkeypatch, capsys):
+    class Handler(logging.Handler):
+        def emit(self, record):
+            records.append(record.getMessage())
+            raise raised("the handler")
+
+    def fail(*_):
+        raise OSError("the exporter")
+
+    records = []
+    log = logging.getLogger("mqcore.trace")
+    monkeypatch.setattr(log, "handlers", [Handler()])
+    monkeypatch.setattr(log, "filters", [])     # which let a text pass once a minute
+    monkeypatch.setattr(trace.flow.FLOW, "begin", fail)
+    with trace.span("begin") as span:
+        assert trace.current() == span.context
+    monkeypatch.setattr(trace.flow.FLOW, "begin", lambda span: (span.context, span.context))
+    monkeypatch.setattr(trace.flow.FLOW, "end", fail)
+    with pytest.raises(KeyError, match="the program"), trace.span("end"):
+        raise KeyError("the program")
+    assert trace.current() is None
+    assert records == ["OpenTelemetry cannot begin a span", "OpenTelemetry cannot end a span"]
+    assert capsys.readouterr().err.count("SystemExit") == 2 * (raised is SystemExit)
+
+
+def test_a_log_handler_that_is_interrupted_passes_that_on(monkeypatch):
+    class Handler(logging.Handler):
+        def emit(self, record):
+            raise KeyboardInterrupt
+
+    def fail(*_):
+        raise OSError("the exporter")
+
+    log = logging.getLogger("mqcore.trace")
+    monkeypatch.setattr(log, "handlers", [Handler()])
+    monkeypatch.setattr(log, "filters", [])
+    monkeypatch.setattr(trace.flow.FLOW, "begin", fail)
+    with pytest.raises(KeyboardInterrupt), trace.span("begin"):
+        pass
+    assert trace.current() is None
 
 
 def test_without_an_sdk_traces_go_on():

@@ -56,12 +56,21 @@ class Mq:
         except mq.RecvTimeout:
             return None
 
+    def stats(self):
+        """The counters by source may come a moment after those of the peer."""
+        end = time.monotonic() + LINGER
+        while True:
+            stats = self.sock.stats()
+            total = sum(peer.lost for peer in stats.peers.values())
+            if sum(stats.lost.values()) == total or time.monotonic() > end:
+                return stats.lost, total
+            time.sleep(0.01)
+
     def close(self):
-        stats = self.sock.stats()
+        lost, total = self.stats()
         report = self.sock.close(linger=LINGER)
         self.thread.join(10)
-        peers = list(stats.peers.values())
-        return {"lost": stats.lost, "lost_total": sum(peer.lost for peer in peers),
+        return {"lost": lost, "lost_total": total,
                 "events": self.seen, "undelivered": report.undelivered, "unacked": report.unacked,
                 "dropped": report.dropped, "elapsed": report.elapsed}
 
