@@ -77,6 +77,8 @@ class Mirror(Running):
         if "://" not in str(reader.path) and os.path.samefile(reader.path, writer.path):
             raise UsageError(f"{reader.path} would be its own mirror",
                              hint="mirror it into another folder")
+        import numpy  # noqa: F401  which cannot be loaded in a shortage of descriptors
+
         self.reader, self.writer = reader, writer
         self._source = EpochsOf(Path(reader.path)) if "://" not in str(reader.path) else None
         self._remembered = Remembered(reader, writer)

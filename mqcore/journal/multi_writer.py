@@ -48,7 +48,8 @@ class MultiWriter(WritersCore):
     With topic_from="first-part" the first message of a topic opens its partitions. A topic's name
     is 1 to 255 bytes of UTF-8. There are at most `max_topics`, because any sender can create them.
     Those that the folder has already count, so a new topic never takes the place of one of them,
-    and one that is deleted makes room. A device refuses and counts messages of further topics.
+    and one that is deleted makes room, until these writers have had 2 * max_topics - 1 different
+    ones. A device refuses and counts messages of further topics.
 
     At most `max_open` partitions are open at once: by default, what three quarters of the
     process's descriptors (RLIMIT_NOFILE) are enough for. When another one gets a message, the one
@@ -169,7 +170,7 @@ class MultiWriter(WritersCore):
         finally:
             with contextlib.suppress(OSError):      # the next count shows it
                 if new and is_topic(home):
-                    self._room_left.take()
+                    self._room_left.take(home.name)
         writers: list[Writer | None] = [None] * self.partitions
         with self._sums:        # first: as soon as messages find them, other threads look here
             self._named.add(topic)
@@ -184,11 +185,13 @@ class MultiWriter(WritersCore):
         if not full and len(self._topics) >= self._max_topics:
             for known in list(self._topics):
                 self._forget_if_gone(known)
-        if topic not in self._named and len(self._named) >= max(3, 2 * self._max_topics - 1):
-            full = True         # the table of messages' topics keeps the places of those that went
         if full or len(self._topics) >= self._max_topics:
             raise OptionError(f"topic {topic!r} is one more than max_topics, {self._max_topics}",
                               hint="open with a larger max_topics")
+        most = max(3, 2 * self._max_topics - 1)     # the table of topics keeps those that went
+        if topic not in self._named and len(self._named) >= most:
+            raise OptionError(f"topic {topic!r} is one more than the {most} that these writers can "
+                              "have one after the other", hint="open them again")
         return new
 
     def _forget_if_gone(self, topic: str) -> None:

@@ -22,20 +22,25 @@ class TopicRoom:
 
     def __init__(self, where: str | os.PathLike[str], most: int) -> None:
         self._where, self._most = Path(os.fsdecode(where)), most
+        self._known: set[str] = set()
+        self._others: set[str] = set()  # names that were no topics
         self._left = 0
         self._seen: int | None = None   # the folder's time; None: it does not tell
-        self._again = 0.0               # when to count again in any case
+        self._again = 0.0               # when to look into all of them
 
     def left(self) -> int:
         """Where none is left, a topic that was deleted just now makes room. One that another
         process has made may be seen a second later."""
-        if time.monotonic() >= self._again or self._left <= 0 and (
-                self._seen is None or self._seen != self._time()):
+        if time.monotonic() >= self._again:
             self._count()
+        elif self._left <= 0 and (self._seen is None or self._seen != self._time()):
+            self._look()
         return self._left
 
-    def take(self) -> None:
-        """One was made."""
+    def take(self, topic: str) -> None:
+        """It was made."""
+        self._known.add(topic)
+        self._others.discard(topic)
         self._left -= 1
 
     def _time(self) -> int:
@@ -46,15 +51,26 @@ class TopicRoom:
 
     def _count(self) -> None:
         began = time.monotonic()
-        changed = self._time()
-        there = 0
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            there = sum(map(is_topic, self._where.iterdir()))
-        self._left = self._most - there
-        settled = abs(time.time() - changed / 1e9) > SETTLED    # or of another machine's clock
-        self._seen = changed if settled else None
+        self._known.clear()
+        self._others.clear()
+        self._look()
         now = time.monotonic()
         self._again = now + max(EVERY, SHARE * (now - began))
+
+    def _look(self) -> None:
+        """Only into what is new: whoever changes the folder without end, while others ask for new
+        topics, makes this happen for each of them."""
+        changed = self._time()
+        names: set[str] = set()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            names.update(os.listdir(self._where))
+        self._known &= names
+        self._others &= names
+        for name in names - self._known - self._others:
+            (self._known if is_topic(self._where / name) else self._others).add(name)
+        self._left = self._most - len(self._known)
+        settled = abs(time.time() - changed / 1e9) > SETTLED    # or of another machine's clock
+        self._seen = changed if settled else None
 
 
 def is_topic(home: Path) -> bool:
