@@ -28,8 +28,8 @@ class Event:
     """Something that changed in the cluster. `kind` is one of "joined", "left", "failed",
     "suspect", "alive", "offers" (services changed), "link", "link lost", "ejected" and "restored"
     (from and to a service, which is the reason), "key rejected" and "rejection over" (one
-    of each, however often it is tried meanwhile), "refused", "trouble", "resolved" (a host name
-    that did not)."""
+    of each, however often it is tried meanwhile, for up to 100 addresses and 100 hosts at a time),
+    "refused", "trouble", "resolved" (a host name that did not)."""
 
     at: float           # time.time()
     kind: str

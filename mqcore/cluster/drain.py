@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 FLUSH = 1.0             # seconds in which a socket that is not stuck takes something
 LONGEST = 5.0           # seconds until it has to have taken all
-TOLD = 0.5              # seconds in which something comes from a member that is not stuck
 STALLED = 2.0           # seconds in which the other side, if it is not stuck, takes something,
 LOOK = 0.1              # of which the time between two looks counts as so many at most
 
@@ -63,26 +62,16 @@ class Draining:
         those that they had not sent whole. Then until what they had sent before has come, over
         whichever link, and has been refused."""
         links, members = self._links.by_rid, self.node.directory.members
-        return not self.node.services or await self._taken(
-            [member.link for member in members.values() if member.link], left) \
-            and await self._taken([link for link in links.values() if link.member], left)
+        if not self.node.services:
+            return True
+        know = await self._taken([member.link for member in members.values() if member.link], left)
+        return await self._taken([link for link in links.values() if link.member], left) and know
 
     async def _taken(self, links: list[Link], left: Callable[[], float | None]) -> bool:
-        """Links.taken(). If there is no time-out: as long as something comes over each link every
-        `TOLD` seconds."""
-        if (limit := left()) is not None:
-            return await self._links.taken(links, limit)
-        came = {link: link.session.bytes_in for link in links}
-        if await self._links.taken(links, TOLD):
-            return True
-        for link, before in came.items():
-            answered = False
-            while not answered and link.usable:
-                if link.session.bytes_in == before:
-                    return False
-                before = link.session.bytes_in
-                answered = await self._links.taken([link], TOLD)
-        return True
+        """Links.taken(). If there is no time-out: as long as a frame comes every `STALLED` seconds
+        from each one that is waited for."""
+        limit = left()
+        return await self._links.taken(links, limit, STALLED if limit is None else None)
 
     def finished(self) -> bool:
         node, links, marks = self.node, self._links, self._marks

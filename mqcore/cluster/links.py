@@ -259,8 +259,8 @@ class Links(Pings):
         if remote is None or record.id != node_id(remote):
             raise MalformedFrame("a peer's Hello has another node's id")
         link.greeted = True
-        if link.dial is not None:
-            self.node.rejections.over(link.dial.url, "")
+        for url in {record.url, link.dial.url if link.dial else record.url}:
+            self.node.rejections.over(url, "")
         directory = self.node.directory
         if record.id == directory.me.record.id:         # an address of our own
             if record.url != directory.me.url:

@@ -206,9 +206,9 @@ class Core:
 
         Returns True if everything was finished, and has arrived, within `timeout` seconds. False
         also if a link broke before the answers and publications over it have certainly arrived, or
-        a tunnel before what this node sent over it, unless its member has left, or if a member has
-        not learnt of it: its requests may be lost. If another call closes the node first: its
-        result, False for aclose()."""
+        a tunnel before what this node sent over it, unless its member has left, or if a member that
+        is linked has not learnt of it: its requests may be lost. If another call closes the node
+        first: its result, False for aclose()."""
         self.check_here()
         limit_of(timeout)
         return await drain(self, timeout)

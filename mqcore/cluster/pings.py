@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
@@ -19,10 +20,14 @@ class Pings:
         self.pings: dict[tuple[Link, int], tuple[int, int]] = {}
         self._number = 0            # of the last one
 
-    async def taken(self, links: list[Link], timeout: float | None) -> bool:
+    async def taken(self, links: list[Link], timeout: float | None,
+                    silence: float | None = None) -> bool:
         """Wait until all that was sent over these links has been taken, or they are broken. Those
-        that are full are asked as soon as they have room. False: it lasts longer."""
+        that are full are asked as soon as they have room. False: it lasts longer, or no frame came
+        from one of them for `silence` seconds, which is not waited for then."""
         unasked, asked = list(links), set()
+        heard: dict[Link, tuple[int, float]] = {}       # frames of a link by then, and since when
+        silent: set[Link] = set()
 
         def taken() -> bool:
             for link in unasked[:]:
@@ -30,11 +35,20 @@ class Pings:
                     asked.add((link, number))
                 if number or not link.usable:
                     unasked.remove(link)
-            return not unasked and not any(link.usable for link, _ in asked & self.pings.keys())
+            waiting = {link for link, _ in asked & self.pings.keys() if link.usable}.union(unasked)
+            if silence is not None:
+                now = time.monotonic()
+                for link in waiting - silent:
+                    came = link.session.frames_in
+                    if heard.get(link, (-1, now))[0] != came:
+                        heard[link] = came, now
+                    elif now - heard[link][1] >= silence:
+                        silent.add(link)
+            return not waiting - silent
 
         try:
             done: bool = await self.node.until(taken, timeout)
-            return done
+            return done and not silent
         finally:
             for ping in asked:
                 self.pings.pop(ping, None)

@@ -1,5 +1,6 @@
 """Nodes without the cluster's key, or that refuse this one. Each is tried again and again, so there
-is an event when that begins and one when it ends. `stats()` counts every attempt."""
+is an event when that begins and one when it ends. `stats()` counts every attempt, also of those that
+are not remembered because there are too many."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ class Rejections(dict[str, KeyRejected]):
         error = KeyRejected(readable(reason), peer=readable(url),
                             why="banned" if why == "banned" else "key")
         before = self.pop(url, None)
+        if len(self) == MOST:
+            return
         self[url] = error
-        if len(self) > MOST:
-            del self[next(iter(self))]
         if before is None or before.text != error.text:
             self._event("key rejected", None, reason, url=url)
 
@@ -41,9 +42,9 @@ class Rejections(dict[str, KeyRejected]):
     def connected(self, host: str, reason: str, now: float) -> None:
         """A node has connected from there. Its id is unknown, since there was no handshake."""
         before = self._hosts.pop((host, reason), None)
+        if len(self._hosts) == MOST:
+            return
         self._hosts[host, reason] = now
-        if len(self._hosts) > MOST:
-            del self._hosts[next(iter(self._hosts))]
         if before is None:
             self._event("key rejected", None, reason, url=host)
 

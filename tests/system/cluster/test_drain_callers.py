@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mqcore import cluster
-from mqcore.cluster import frames
+from mqcore.cluster import drain, frames
 from mqcore.testing import SlowLink
 
 LIMIT = 50.0
@@ -142,5 +142,40 @@ def test_requests_over_a_link_that_is_not_the_best_one(once, key):
         with pytest.raises(cluster.Overloaded):
             await asking
         assert work.runs == 0 and old.attempts == {}
+
+    once(lambda: calling(use)(key))
+
+
+def test_a_long_round_trip(once, key):
+    """A member far away is no stuck one, also if it sends all the time."""
+    async def use(server, client, work, slow):
+        slow.delay = 0.4
+        ends = asyncio.Event()
+
+        async def publish():
+            while not ends.is_set():
+                await client.apublish("a.topic", b"x")
+                await asyncio.sleep(0.05)
+
+        async with server.asubscribe("a.topic"):
+            publishing = asyncio.ensure_future(publish())
+            assert await server.adrain(None) is True
+        ends.set()
+        await publishing
+
+    once(lambda: calling(use, rate=1e9)(key))
+
+
+def test_a_member_that_says_nothing_is_not_waited_for(once, key, monkeypatch):
+    """If the drain has no time-out. The others are."""
+    monkeypatch.setattr(drain, "STALLED", 0.2)      # before the link is given up
+
+    async def use(server, client, work, slow):
+        async with cluster.ajoin(key, udp=False, url=NOWHERE,
+                                 seeds=[server.links.urls[0]]) as other:
+            await other.await_members("it", timeout=LIMIT)
+            slow.stall()
+            assert await server.adrain(None) is False
+            assert await other.until(lambda: not other.members("it"), LIMIT)
 
     once(lambda: calling(use)(key))

@@ -89,19 +89,41 @@ def test_a_ban_is_said_once_at_both_sides(run, key, tmp_path, monkeypatch):
 
 
 def test_what_is_remembered_is_bounded():
+    """What goes beyond it is not told, as it could be told at each attempt otherwise."""
     told = []
     table = Rejections(lambda *event, **at: told.append((event, at)))
-    for number in range(3 * MOST):
-        table.add(f"tcp://10.0.0.1:{number}", "no")
-        table.connected(f"tcp://10.0.0.{number}", "no", number)
-    assert len(table) == MOST == len(table._hosts) and len(told) == 6 * MOST
+    for now in range(3):
+        for number in range(3 * MOST):
+            table.add(f"tcp://10.0.0.1:{number}", "no")
+            table.connected(f"10.0.0.{number}", "no", now)
+    assert len(table) == MOST == len(table._hosts) and len(told) == 2 * MOST
     told.clear()
-    table.add(f"tcp://10.0.0.1:{3 * MOST - 1}", "no")
-    table.connected(f"tcp://10.0.0.{3 * MOST - 1}", "no", 3 * MOST)
-    assert not told
-    table.add(f"tcp://10.0.0.1:{3 * MOST - 1}", "another reason")
+    table.add("tcp://10.0.0.1:1", "another reason")
     assert len(told) == 1
-    table.tick(3 * MOST + QUIET + 1)
-    assert not table._hosts and len(told) == 1 + MOST
+    table.over("tcp://10.0.0.1:0", "it is tried no more")
+    table.add("tcp://10.0.0.1:500", "no")
+    assert len(told) == 3
+    table.tick(3 + QUIET + 1)
+    assert not table._hosts and len(told) == 3 + MOST
     table.over("tcp://nowhere", "it is tried no more")
-    assert len(told) == 1 + MOST
+    assert len(told) == 3 + MOST
+
+
+def test_it_is_over_when_the_node_connects_by_itself(run, key):
+    """A node that has members does not try it again for 30 s."""
+    async def main():
+        async with cluster.ajoin(key, udp=False) as gone:
+            url = gone.url
+        async with cluster.ajoin(key, udp=False, seeds=url) as net:
+            events = net.events()
+            async with cluster.ajoin(cluster.Key.generate(), udp=False, listen=url):
+                assert await net.until(lambda: net.rejections, LIMIT)
+                assert "does not hold" in net.explain()
+            async with cluster.ajoin(key, udp=False, listen=url, seeds=net.url):
+                assert await net.until(lambda: any(
+                    member.url == url and member.link
+                    for member in net.directory.members.values()), LIMIT)
+                assert await net.until(lambda: "rejection over" in kinds(events), LIMIT)
+                assert not net.rejections and "does not hold" not in net.explain()
+
+    run(main)
