@@ -28,8 +28,6 @@ LONG: dict[str, str] = {
     "mqcore/zmq/constants.py": "one list: every constant in its enum, and by its own name",
     "mqcore/journal/store/core.pyx": "one class: all calls that append, and the same log as a sink",
     "mqcore/journal/store/log.pyx": "everything that happens with the log's lock held",
-    "examples/plugins/mqcore-norm/mqcore_norm_process.py":
-        "one program: `python -IS` finds no module beside it",
     "tests/native/pattern_bench.pyx": "one host and its Python face, for tests only",
 }
 # (file, function): why it has more than 50 lines

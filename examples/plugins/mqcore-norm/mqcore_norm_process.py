@@ -4,8 +4,8 @@ libnorm 1.5 ends its process, takes any amount of memory, or runs for ever, on s
 So it never runs in the process of the application. This one exchanges pieces of streams with it
 through FD, a Unix socket (SOCK_SEQPACKET), and mqcore_norm_engine.pyx in the application makes
 messages of them. If libnorm ends the process, or is stuck, a new one takes its place under the same
-name; what was lost by it shows in the numbers of the messages. If the supervisor was killed, the
-process begins anew with another one. It ends when the application closes the other end.
+name; what was lost by it shows in the numbers of the messages. It ends when the application closes
+the other end.
 
 Packets to here: PIECE or BEGIN, 8 bytes (how many bytes of pieces there are with this one), a piece
 of the stream.
@@ -145,8 +145,6 @@ class Endpoint:
         self.poller.register(self.fd, select.POLLIN)
         self.space = select.poll()
         self.space.register(sock, select.POLLOUT)
-        for poller in (self.poller, self.space):        # POLLERR: no supervisor reads from it
-            poller.register(settings["opened"], 0)
         self.begin()
         signal.alarm(STUCK)         # ends this process, unless it is set again
         norm.NormSetUserTimer(self.session, SIGN)
@@ -163,10 +161,7 @@ class Endpoint:
 
     def wait(self, seconds):
         """The descriptors that are ready."""
-        ready = dict(self.poller.poll(None if seconds is None else max(0, seconds) * 1000))
-        if self.settings["opened"] in ready:
-            self.restart()
-        return ready
+        return dict(self.poller.poll(None if seconds is None else max(0, seconds) * 1000))
 
     def put(self, packet):
         """Wait until the application takes it. Gone."""
@@ -175,27 +170,10 @@ class Endpoint:
                 self.sock.send(packet, socket.MSG_NOSIGNAL)
                 return
             except BlockingIOError:
-                if self.settings["opened"] in dict(self.space.poll(SIGN * 1000)):
-                    self.restart()
+                self.space.poll(SIGN * 1000)
                 signal.alarm(STUCK)
             except OSError:
                 raise Gone from None
-
-
-    def restart(self):
-        """The supervisor was killed: this process becomes another one, which begins anew. Not if
-        the application has ended: what it has left goes out."""
-        for poller in (self.poller, self.space):
-            poller.unregister(self.settings["opened"])
-        if dict(self.space.poll(0)).get(self.sock.fileno(), 0) & select.POLLHUP:
-            return
-        signal.alarm(0)
-        with contextlib.suppress(OSError):          # then it goes on without one
-            for fd in map(int, os.listdir("/proc/self/fd")):        # of libnorm
-                with contextlib.suppress(OSError):
-                    os.set_inheritable(fd, fd in (0, 1, 2, self.sock.fileno()))
-            os.execv(sys.executable, [sys.executable, "-IS", __file__, str(self.sock.fileno()),
-                                      json.dumps({**self.settings, "again": True})])
 
 
 class Sender(Endpoint):
@@ -446,8 +424,7 @@ def work(sock, settings):
     try:
         endpoint = where(sock, settings, library())
         endpoint.put(AGAIN if settings["again"] else OPEN)
-        with contextlib.suppress(BrokenPipeError):      # run() sees it, too
-            os.write(settings["opened"], b"1")
+        os.write(settings["opened"], b"1")
         endpoint.run()
     except Failed as error:
         fail(sock, str(error))
@@ -473,7 +450,6 @@ def supervise(sock, settings):
         child = os.fork()
         if child == 0:
             status = 1
-            os.close(opened)
             try:
                 status = work(sock, settings)
             finally:

@@ -6,29 +6,25 @@ from pathlib import Path
 
 
 def all_of(url):
-    """Those that run libnorm for this address: {the process: its session}."""
+    """Those that run libnorm for this address: {the process: its parent}."""
     port = url.rpartition(":")[2]
     found = {}
     for folder in Path("/proc").iterdir():
         try:
             words = (folder / "cmdline").read_bytes()
-            session = int((folder / "stat").read_text().rpartition(")")[2].split()[3])
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             continue
         if folder.name.isdigit() and b"mqcore_norm_process" in words \
                 and f'"port": {port}'.encode() in words:
-            found[int(folder.name)] = session
+            found[int(folder.name)] = parent
     return found
 
 
 def workers(url):
-    """The processes with libnorm. Those that watch over them lead the sessions."""
+    """The processes with libnorm, without those that watch over them."""
     found = all_of(url)
-    return [pid for pid, session in found.items() if session != pid and session in found]
-
-
-def supervisors(url):
-    return [pid for pid, session in all_of(url).items() if session == pid]
+    return [pid for pid, parent in found.items() if parent in found]
 
 
 def load(pid, seconds=1.0):

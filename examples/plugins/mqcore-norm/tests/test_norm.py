@@ -11,7 +11,6 @@ import pytest
 from mqcore_norm import norm
 
 import mqcore as mq
-from mqcore import events
 from mqcore.testing import MulticastSuite, until
 from mqcore.testing.multicast_suite import ISOLATED, LIMIT, hear
 
@@ -63,13 +62,12 @@ class TestNorm(MulticastSuite):
         until(lambda: not processes.all_of(url), LIMIT)
 
     @pytest.mark.parametrize("end", ["pub", "sub"])
-    @pytest.mark.parametrize("which", [processes.workers, processes.supervisors])
-    def test_one_of_its_processes_ends_and_another_one_goes_on(self, mq_context, end, which):
+    def test_libnorm_ends_its_process_and_another_one_goes_on(self, mq_context, end):
         """What was lost by it is counted exactly."""
         url = self.fresh()
         first = mq_context.socket(end, bind=url, **self.bounds(end))
         until(lambda: processes.workers(url))
-        [victim] = which(url)
+        [victim] = processes.workers(url)
         other = "sub" if end == "pub" else "pub"
         second = mq_context.socket(other, bind=url, **self.bounds(other))
         pub, sub = (first, second) if end == "pub" else (second, first)
@@ -79,8 +77,7 @@ class TestNorm(MulticastSuite):
             pub.send(b"%d" % n + bytes(3000))
             if n == 200:
                 os.kill(victim, signal.SIGKILL)
-                until(lambda: victim not in processes.all_of(url)
-                      and len(processes.workers(url)) == 2)
+                until(lambda: len(set(processes.workers(url)) - {victim}) == 2)
         seen = []
         sent = 400
         while not seen or seen[-1] != sent - 1:
@@ -90,42 +87,7 @@ class TestNorm(MulticastSuite):
                 pub.send(b"%d" % sent + bytes(3000))
                 sent += 1
         assert seen == sorted(set(seen))
-        until(lambda: sum(sub.stats().lost.values()) == sent - len(seen))
-
-    @pytest.mark.parametrize("pattern", ["pub", "sub"])
-    def test_its_processes_replace_each_other_again_and_again(self, mq_context, pattern):
-        url = self.fresh()
-        sock = mq_context.socket(pattern)
-        sock.connect(url)
-        sock.wait_peers(1, LIMIT)
-        until(lambda: processes.workers(url))
-        for which in (processes.supervisors, processes.workers) * 2:
-            [victim] = which(url)
-            os.kill(victim, signal.SIGKILL)
-            until(lambda victim=victim: victim not in (found := processes.all_of(url))
-                  and len(found) == 2 and processes.workers(url))
-        assert sock.endpoints[0].state == "connected"
-        sock.close()
-        until(lambda: not processes.all_of(url))
-
-    @pytest.mark.parametrize("pattern", ["pub", "sub"])
-    @pytest.mark.parametrize("way", ["bind", "connect"])
-    def test_when_all_its_processes_end_the_socket_says_so(self, mq_context, pattern, way):
-        url = self.fresh()
-        sock = mq_context.socket(pattern)
-        with sock.events() as found:
-            getattr(sock, way)(url)
-            until(lambda: processes.workers(url))
-            for pid in (*processes.supervisors(url), *processes.workers(url)):
-                os.kill(pid, signal.SIGSTOP)        # so that none sees the other end
-            for pid in processes.all_of(url):
-                os.kill(pid, signal.SIGKILL)
-            while not isinstance(event := found.get(timeout=LIMIT), events.Stopped):
-                pass
-        assert "the process that runs libnorm has ended" in event.reason
-        assert sock.endpoints[0].state == "stopped"
-        assert "the process that runs libnorm has ended" in sock.explain()
-        assert not processes.all_of(url)
+        assert sum(sub.stats().lost.values()) == sent - len(seen)
 
     def bounds(self, pattern):
         return {"nodrop": True} if pattern == "pub" else {"recv_hwm": None, "recv_hwm_bytes": None}

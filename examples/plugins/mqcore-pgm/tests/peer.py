@@ -4,7 +4,7 @@
 
 A publisher says "hello 0", "hello 1" ... until a line comes on its standard input. Then it sends
 `n` numbered messages of `size` bytes, in `parts` parts, and closes with linger. A subscriber prints
-"ready" when it hears the first hello, and ends with the last number, or when nothing has come for
+"ready" when it has heard some hellos: by then it knows whom to ask for what it lacks. It ends with the last number, or when nothing has come for
 `idle` s. Both print what they saw as a line of JSON. Other names are options of the socket.
 """
 
@@ -15,6 +15,7 @@ import threading
 import time
 
 LINGER = 20.0
+READY = 15
 OWN = {"n": 1000, "size": 1024, "parts": 1, "idle": 10.0, "pace": 0.0}
 
 
@@ -138,9 +139,9 @@ def subscribe(peer, own):
             break
         now = time.monotonic()
         if parts[0].startswith(b"hello"):
-            if not hellos:
-                print("ready", flush=True)
             hellos.append(int(parts[0].split()[1]))
+            if len(hellos) == READY:
+                print("ready", flush=True)
             continue
         started = started or now
         slowest = max(slowest, now - latest if numbers else 0.0)
