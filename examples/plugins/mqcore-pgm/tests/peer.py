@@ -4,8 +4,9 @@
 
 A publisher says "hello 0", "hello 1" ... until a line comes on its standard input. Then it sends
 `n` numbered messages of `size` bytes, in `parts` parts, and closes with linger. A subscriber prints
-"ready" when it has heard some hellos: by then it knows whom to ask for what it lacks. It ends with the last number, or when nothing has come for
-`idle` s. Both print what they saw as a line of JSON. Other names are options of the socket.
+"ready" when it has heard some hellos: by then it knows whom to ask for what it lacks. It ends with
+the last number, or when nothing has come for `idle` s. Both print what they saw as a line of JSON.
+Other names are options of the socket.
 """
 
 import json
