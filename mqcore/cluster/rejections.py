@@ -1,6 +1,6 @@
 """Nodes without the cluster's key, or that refuse this one. Each is tried again and again, so there
-is an event when that begins and one when it ends. `stats()` counts every attempt, also of those that
-are not remembered because there are too many."""
+is an event when that begins and one when it ends. `stats()` counts every attempt, also of those
+that are not remembered because there are too many."""
 
 from __future__ import annotations
 
