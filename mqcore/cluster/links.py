@@ -259,8 +259,8 @@ class Links(Pings):
         if remote is None or record.id != node_id(remote):
             raise MalformedFrame("a peer's Hello has another node's id")
         link.greeted = True
-        for url in {record.url, link.dial.url if link.dial else record.url}:
-            self.node.rejections.over(url, "")
+        if link.dial is not None:
+            self.node.rejections.over(link.dial.url, "")
         directory = self.node.directory
         if record.id == directory.me.record.id:         # an address of our own
             if record.url != directory.me.url:
@@ -284,7 +284,16 @@ class Links(Pings):
         other = member.link
         if other is None or not other.usable or self._better(link, other):
             self._use(member, link)
+        if record.url in self.node.rejections:
+            self._ask_again(record.url)
         self.node.greeted(link)
+
+    def _ask_again(self, url: str) -> None:
+        """A member says that it is where a node was rejected. Has that one got the key?"""
+        dial = self.dials.get(url)
+        if dial is not None and dial.done:
+            self.hang_up(dial)
+            self.dial(url, dial.seed, dial.of_member)
 
     def _use(self, member: Member, link: Link) -> None:
         """The member is reached by this link from now on."""

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
+from mqcore.cluster.drain import LOOK
 
 if TYPE_CHECKING:
     from mqcore.cluster.link import Link
@@ -26,24 +27,26 @@ class Pings:
         that are full are asked as soon as they have room. False: it lasts longer, or no frame came
         from one of them for `silence` seconds, which is not waited for then."""
         unasked, asked = list(links), set()
-        heard: dict[Link, tuple[int, float]] = {}       # frames of a link by then, and since when
+        heard: dict[Link, tuple[int, float]] = {}   # frames of a link, and seconds since the last
         silent: set[Link] = set()
+        looked = time.monotonic()
 
         def taken() -> bool:
+            nonlocal looked
             for link in unasked[:]:
                 if number := self.ping(link):
                     asked.add((link, number))
                 if number or not link.usable:
                     unasked.remove(link)
             waiting = {link for link, _ in asked & self.pings.keys() if link.usable}.union(unasked)
-            if silence is not None:
-                now = time.monotonic()
-                for link in waiting - silent:
-                    came = link.session.frames_in
-                    if heard.get(link, (-1, now))[0] != came:
-                        heard[link] = came, now
-                    elif now - heard[link][1] >= silence:
-                        silent.add(link)
+            before, looked = looked, time.monotonic()
+            for link in waiting - silent:
+                came, (known, quiet) = link.session.frames_in, heard.get(link, (-1, 0.0))
+                # a process that stood still itself has to read first
+                quiet = quiet + min(LOOK, looked - before) if came == known else 0.0
+                heard[link] = came, quiet
+                if silence is not None and quiet >= silence:
+                    silent.add(link)
             return not waiting - silent
 
         try:

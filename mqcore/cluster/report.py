@@ -76,9 +76,8 @@ def explain(node: Core) -> str:
         lines.append(f"  {member.id[:8]} {member.url} {member.state}, {where}"
                      + (f", zone {member.zone}" if member.zone else "")
                      + f": {', '.join(member.record.services) or 'no services'}")
-    linked = {member.url for member in others if member.link is not None}
     for dial in node.links.dials.values():
-        if dial.url not in linked and not (dial.link is not None and dial.link.member is not None):
+        if not (dial.link is not None and dial.link.member is not None):
             kind = "seed" if dial.seed else "member"
             reason = dial.error or dial.endpoint.error or dial.endpoint.state
             lines.append(f"  {kind} {dial.url}: {reason}")

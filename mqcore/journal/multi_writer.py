@@ -49,7 +49,7 @@ class MultiWriter(WritersCore):
     is 1 to 255 bytes of UTF-8. There are at most `max_topics`, because any sender can create them.
     Those that the folder has already count, so a new topic never takes the place of one of them,
     and one that is deleted makes room, until these writers have had 2 * max_topics - 1 different
-    ones. A device refuses and counts messages of further topics.
+    ones (at least 3). A device refuses and counts messages of further topics.
 
     At most `max_open` partitions are open at once: by default, what three quarters of the
     process's descriptors (RLIMIT_NOFILE) are enough for. When another one gets a message, the one

@@ -29,8 +29,9 @@ class TopicRoom:
         self._again = 0.0               # when to look into all of them
 
     def left(self) -> int:
-        """Where none is left, a topic that was deleted just now makes room. One that another
-        process has made may be seen a second later."""
+        """Where none is left, a topic that was deleted just now with its folder makes room. What
+        else other processes change may be seen a second later, or 20 times as long as it takes to
+        count."""
         if time.monotonic() >= self._again:
             self._count()
         elif self._left <= 0 and (self._seen is None or self._seen != self._time()):

@@ -127,3 +127,22 @@ def test_it_is_over_when_the_node_connects_by_itself(run, key):
                 assert not net.rejections and "does not hold" not in net.explain()
 
     run(main)
+
+
+def test_a_member_that_claims_the_address_ends_no_rejection(run, key):
+    """The node there is asked, and its answer counts."""
+    async def main():
+        async with cluster.ajoin(key, udp=False) as gone:
+            url = gone.url
+        async with cluster.ajoin(key, udp=False, seeds=url) as net:
+            events = net.events()
+            async with cluster.ajoin(cluster.Key.generate(), udp=False, listen=url):
+                assert await net.until(lambda: net.rejections, LIMIT)
+                tries = net.links.dropped["key_rejected"]
+                async with cluster.ajoin(key, udp=False, url=url, seeds=net.url):
+                    assert await net.until(lambda: net.links.dropped["key_rejected"] > tries,
+                                           LIMIT)
+                    assert list(net.rejections) == [url] and "does not hold" in net.explain()
+                    assert "rejection over" not in kinds(events)
+
+    run(main)
