@@ -37,6 +37,18 @@ PASSING = ("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_MAX_POLL_EXCEEDED",
            "UNKNOWN_TOPIC_OR_PART")     # the client goes on by itself
 
 
+def _end(client: Any) -> None:
+    """It may wait for lost brokers for ever. If an assignment comes only while it closes, it would
+    in any case, with the GIL held (librdkafka's issue 4884): so that is taken first. None comes
+    after unsubscribe()."""
+    try:
+        client.unsubscribe()
+        while client.poll(0) is not None:
+            pass
+    finally:
+        client.close()
+
+
 class KafkaSource(KafkaSide, Source):
     """`lock` protects what callbacks change, which run in the polling thread: `owned` (the number
     of the assignment by which a partition is ours), `given` (offsets behind what the bridge got),
@@ -92,7 +104,7 @@ class KafkaSource(KafkaSide, Source):
         if polling is not None:
             await asyncio.wait([polling])
         await self.finished()
-        await self.in_thread(client.close)      # it may wait for lost brokers for ever
+        await self.in_thread(_end, client)
 
     # -- polling --
 

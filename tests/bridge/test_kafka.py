@@ -361,6 +361,9 @@ class Stuck:
     def __init__(self, client):
         self.client, self.broker = client, threading.Event()
 
+    def __getattr__(self, name):
+        return getattr(self.client, name)
+
     def close(self):
         self.broker.wait()
         self.client.close()
@@ -382,6 +385,33 @@ def test_a_client_that_does_not_end_is_left_behind(cluster, monkeypatch):
     for thread in threading.enumerate():
         if thread.name == "mqcore-bridge":
             thread.join(LIMIT)
+
+
+def test_an_assignment_that_comes_at_the_end_is_taken_first(cluster):
+    """librdkafka never closes with one that waits (its issue 4884)."""
+    side = plugins.source(cluster.url(topic="t", group="g"))
+
+    class Watched:
+        def __init__(self, client):
+            self.client, self.calls = client, []
+
+        def __getattr__(self, name):
+            def call(*arguments):
+                self.calls.append(name)
+                return getattr(self.client, name)(*arguments)
+            return call
+
+    async def main():
+        await side.open()
+        side.ending = True              # nothing polls any more
+        side.space.set()
+        await asyncio.wait([side.polling])
+        side.client = watched = Watched(side.client)
+        await side.close()
+        return watched.calls
+
+    calls = asyncio.run(main())
+    assert calls[0] == "unsubscribe" and set(calls[1:-1]) == {"poll"} and calls[-1] == "close"
 
 
 def test_a_bridge_in_a_forked_child_is_not_there(cluster):
