@@ -1,5 +1,6 @@
 """Nodes that do not let each other in: what is said of it, and how often."""
 
+import contextlib
 import os
 
 import pytest
@@ -109,12 +110,19 @@ def test_what_is_remembered_is_bounded():
     assert len(told) == 3 + MOST
 
 
+@contextlib.asynccontextmanager
+async def without_its_seed(key):
+    """A node that is alone, and the address where its seed was."""
+    async with cluster.ajoin(key, udp=False) as gone:
+        url = gone.url
+    async with cluster.ajoin(key, udp=False, seeds=url) as net:
+        yield net, url
+
+
 def test_it_is_over_when_the_node_connects_by_itself(run, key):
     """A node that has members does not try it again for 30 s."""
     async def main():
-        async with cluster.ajoin(key, udp=False) as gone:
-            url = gone.url
-        async with cluster.ajoin(key, udp=False, seeds=url) as net:
+        async with without_its_seed(key) as (net, url):
             events = net.events()
             async with cluster.ajoin(cluster.Key.generate(), udp=False, listen=url):
                 assert await net.until(lambda: net.rejections, LIMIT)
@@ -132,9 +140,7 @@ def test_it_is_over_when_the_node_connects_by_itself(run, key):
 def test_a_member_that_claims_the_address_ends_no_rejection(run, key):
     """The node there is asked, and its answer counts."""
     async def main():
-        async with cluster.ajoin(key, udp=False) as gone:
-            url = gone.url
-        async with cluster.ajoin(key, udp=False, seeds=url) as net:
+        async with without_its_seed(key) as (net, url):
             events = net.events()
             async with cluster.ajoin(cluster.Key.generate(), udp=False, listen=url):
                 assert await net.until(lambda: net.rejections, LIMIT)
