@@ -16,6 +16,8 @@ from mqcore.http.problem import Problem, retry_after
 from mqcore.http.route import Route
 
 log = logging.getLogger("mqcore.http")
+PARTS = 1           # a message as recv_parts() returns it
+TAKE = 64           # replies that are taken before other tasks run
 AGAIN = 1.0         # seconds until what all clients of a route depend on begins again
 
 
@@ -24,12 +26,14 @@ class Anew(Exception):
 
 
 class Backend:
-    """One route's end. `feed` is there if clients can read at a position."""
+    """One route's end. `feed` is there if clients can read at a position. `kind` is the
+    Content-Type of its messages."""
 
     feed: Feed | None = None
 
     def __init__(self, route: Route) -> None:
         self.route = route
+        self.kind: bytes = route.settings["type"].encode()
         self.task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -139,12 +143,19 @@ class Requester(SocketBackend):
         self.keep_up(self._receive)
 
     async def _receive(self) -> None:
+        take = self.socket._try_recv
         while True:
-            number, *rest = await self.socket.arecv_parts()
-            if number in self.waiting and len(rest) > 1 and not rest[0]:
-                waiting, _ = self.waiting[number]
-                if not waiting.done():
-                    waiting.set_result(rest[1] if len(rest) == 2 else b"".join(rest[1:]))
+            self._answer(*await self.socket.arecv_parts())
+            for _ in range(TAKE):       # and what has come with it
+                if (reply := take(PARTS)) is None:
+                    break
+                self._answer(*reply)
+
+    def _answer(self, number: bytes, *rest: bytes) -> None:
+        if number in self.waiting and len(rest) > 1 and not rest[0]:
+            waiting, _ = self.waiting[number]
+            if not waiting.done():
+                waiting.set_result(rest[1] if len(rest) == 2 else b"".join(rest[1:]))
 
     async def send(self, message: Envelope, wait: float) -> bytes | None:
         self.last += 1

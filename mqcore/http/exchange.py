@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
 from mqcore.http.bounds import Limits, Stats
@@ -102,21 +102,21 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         """Raises Gone, after it has cut the connection, if the client does not read."""
-        await self._limited(self._send(message))
-
-    async def _limited(self, sending: Awaitable[None]) -> None:
         try:
-            await within(self.limits.send_time, sending)
-        except TimeoutError:
-            self.stats.slow += 1
-            cut = self.scope.get("mqcore.abort")
-            if cut is not None:
-                cut()
-            raise Gone from None
-        except OSError:
-            raise Gone from None
+            await within(self.limits.send_time, self._send(message))
+        except OSError as error:        # TimeoutError is one
+            self._cut(error)
 
-    def _head(self, status: int, kind: bytes, more: list[Header], length: int | None) -> Message:
+    def _cut(self, error: OSError) -> NoReturn:
+        if isinstance(error, TimeoutError):
+            self.stats.slow += 1
+            connection = self.scope.get("mqcore.connection")
+            if connection is not None:
+                connection.abort()
+        raise Gone from None
+
+    def _head(self, status: int, kind: bytes, more: Iterable[Header],
+              length: int | None) -> Message:
         self.started = True
         headers = [(b"content-type", kind), *more, *self.extra] if kind else [*more, *self.extra]
         if length is not None:
@@ -131,14 +131,17 @@ class Exchange:
                      more: list[Header] | None = None) -> None:
         """The whole answer, in one write where the server can hold its head back."""
         self.stats.answered += status < 400
-        head = self._head(status, kind, more or [], None if status == 204 else len(body))
-        await self._limited(self._whole(head, body))
-
-    async def _whole(self, head: Message, body: bytes) -> None:
+        head = self._head(status, kind, more or (), None if status == 204 else len(body))
         if self.method == "HEAD":
             body = b""
-        elif (hold := self.scope.get("mqcore.hold")) is not None:
-            hold()
+        elif (connection := self.scope.get("mqcore.connection")) is not None:
+            connection.hold()
+        try:
+            await within(self.limits.send_time, self._whole(head, body))
+        except OSError as error:
+            self._cut(error)
+
+    async def _whole(self, head: Message, body: bytes) -> None:
         await self._send(head)
         await self._send({"type": "http.response.body", "body": body})
 

@@ -22,6 +22,7 @@ from mqcore.journal import JournalClosed, JournalNotFound
 
 log = logging.getLogger("mqcore.http")
 JSON = b"application/json"
+ENVELOPE = envelope.TYPE.encode()
 SCHEME = "mqcore.bearer."       # a WebSocket's subprotocol: pages cannot set its headers
 EXPOSED = b"mq-next, retry-after, www-authenticate"
 
@@ -247,7 +248,7 @@ class Gateway:
 
     async def _post(self, exchange: Exchange, one: Backend) -> None:
         body = await exchange.body()
-        if envelope.TYPE in exchange.header(b"content-type"):
+        if ENVELOPE in exchange.headers.get(b"content-type", b""):
             message = envelope.decode(body)
         else:
             message = envelope.Envelope(base64=body)
@@ -257,10 +258,10 @@ class Gateway:
             await exchange.answer(202)
         elif one.feed is not None:
             await exchange.answer(201, reply, JSON)
-        elif envelope.TYPE in exchange.header(b"accept"):
-            await exchange.answer(200, envelope.encode(reply), envelope.TYPE.encode())
+        elif ENVELOPE in exchange.headers.get(b"accept", b""):
+            await exchange.answer(200, envelope.encode(reply), ENVELOPE)
         else:
-            await exchange.answer(200, reply, one.route.settings["type"].encode())
+            await exchange.answer(200, reply, one.kind)
 
     async def _get(self, exchange: Exchange, one: Backend, ending: asyncio.Event) -> None:
         query = exchange.query()

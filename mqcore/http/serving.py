@@ -57,6 +57,7 @@ class Corked:
     """What an answer is written to. `hold` keeps the head of an answer until its body comes."""
 
     def __init__(self, transport: Any) -> None:
+        self.abort = transport.abort
         self.is_closing = transport.is_closing
         self._transport = transport
         self._holds = False
@@ -66,11 +67,11 @@ class Corked:
         self._holds = True
 
     def write(self, data: bytes) -> None:
-        if self.is_closing():       # refused in the middle, or gone: nobody reads the answer
-            return
         if self._holds:
             self._holds = False
             self._head = data
+        elif self.is_closing():     # refused in the middle, or gone: nobody reads the answer
+            self._head = b""
         elif self._head:
             head, self._head = self._head, b""
             self._transport.writelines((head, data))
@@ -96,6 +97,7 @@ class Guarded(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.most = self.limits.header_bytes
         self.unparsed = 0       # bytes since the last event, at least
         self.chunk = 0          # bytes of this call
         self.size = 0           # bytes of the message, at most
@@ -141,13 +143,13 @@ class Guarded(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        self.chunk = len(data)
-        self.unparsed += self.chunk
-        self.size += self.chunk
+        self.chunk = chunk = len(data)
+        self.unparsed += chunk
+        self.size += chunk
         super().data_received(data)
         if self.parser is None:
             return
-        if self.unparsed > self.limits.header_bytes or self._large():
+        if self.unparsed > self.most or self.size > self.most and self._large():
             self._oversized()
             self.send_400_response("")
         elif self.unparsed and self.due == math.inf and (
@@ -169,24 +171,24 @@ class Guarded(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.size = self.chunk
-        self.scope["mqcore.abort"] = self.transport.abort   # type: ignore[typeddict-unknown-key]
-        self.scope["mqcore.hold"] = self.corked.hold        # type: ignore[typeddict-unknown-key]
+        self.scope["mqcore.connection"] = self.corked       # type: ignore[typeddict-unknown-key]
 
     def _large(self) -> bool:
         """Whether the headers, with the trailers of a chunked body, are too large. They are added
         up only in a message that is larger."""
-        most = self.limits.header_bytes
-        return self.size > most < len(self.url) + sum(
+        return self.most < len(self.url) + sum(
             len(name) + len(value) + 4 for name, value in self.headers)
 
-    def _complete(self) -> None:
+    def _bound(self) -> None:
+        """ValueError for headers that are too large. uvicorn then calls send_400_response."""
         if self._large():
             self._oversized()
-            raise ValueError("headers too large")       # uvicorn then calls send_400_response
-        self.unparsed = 0
+            raise ValueError("headers too large")
 
     def on_headers_complete(self) -> None:
-        self._complete()
+        if self.size > self.most:
+            self._bound()
+        self.unparsed = 0
         self.due = math.inf
         super().on_headers_complete()
         if self.cycle is not None:      # it is None where the connection becomes a WebSocket
@@ -201,7 +203,9 @@ class Guarded(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._complete()
+        if self.size > self.most:
+            self._bound()
+        self.unparsed = 0
         super().on_message_complete()
         if self.cycle is not None and self.cycle.response_complete:
             self._arm(self.limits.idle_time + self.limits.header_time)
@@ -226,7 +230,7 @@ class GuardedTalk(WSProtocol):
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
-        self.scope["mqcore.abort"] = self.transport.abort   # type: ignore[typeddict-unknown-key]
+        self.scope["mqcore.connection"] = Corked(self.transport)    # type: ignore[typeddict-unknown-key]
 
     def handle_ping(self, event: Any) -> None:
         if self.transport.is_closing():

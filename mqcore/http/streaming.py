@@ -94,7 +94,7 @@ async def take(exchange: Exchange, backend: Backend, query: dict[str, str],
         if envelope.TYPE in exchange.header(b"accept"):
             await exchange.answer(200, envelope.encode(body), envelope.TYPE.encode(), headers)
         else:
-            await exchange.answer(200, body, backend.route.settings["type"].encode(), headers)
+            await exchange.answer(200, body, backend.kind, headers)
     except Gone:
         exchange.stats.undelivered += 1
         raise

@@ -24,6 +24,8 @@ class Transport:
     def close(self):
         self.closed = True
 
+    abort = close
+
 
 @pytest.fixture
 def transport():
