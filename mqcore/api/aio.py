@@ -28,7 +28,7 @@ def least(wanted: Any, most: int) -> Any:
 
 def check(timeout: Any) -> None:
     """Refuse an invalid `timeout`, even in a call that does not wait."""
-    if timeout is not ... and timeout is not None and not (type(timeout) is float and timeout >= 0):
+    if timeout is not None and not (type(timeout) is float and timeout >= 0):
         limit_of(timeout)
 
 
@@ -40,7 +40,8 @@ class AsyncFace:
     # -- sending -----------------------------------------------------------------------------------
 
     async def _asend(self: Any, data: Any, single: bool, timeout: Any, peer: int = 0) -> None:
-        check(timeout)
+        if timeout is not ...:
+            check(timeout)
         if due():
             await turn()
         seen = self._change()
@@ -63,7 +64,8 @@ class AsyncFace:
 
     async def asend(self: Any, data: Any, *, timeout: Any = ...) -> None:
         """send(), awaitable."""
-        check(timeout)
+        if timeout is not ...:
+            check(timeout)
         if due():
             await turn()
         seen = self._change()
@@ -151,7 +153,8 @@ class AsyncFace:
     # -- receiving ---------------------------------------------------------------------------------
 
     async def _arecv(self: Any, kind: int, arg: Any, timeout: Any) -> Any:
-        check(timeout)
+        if timeout is not ...:
+            check(timeout)
         if due():
             await turn()
         seen = self._change()
@@ -169,7 +172,8 @@ class AsyncFace:
 
     async def arecv(self: Any, *, timeout: Any = ...) -> bytes:
         """recv(), awaitable. A cancelled call has taken no message."""
-        check(timeout)
+        if timeout is not ...:
+            check(timeout)
         if due():
             await turn()
         seen = self._change()
@@ -201,7 +205,8 @@ class AsyncFace:
         return await self._arecv(5, (least(max, TAKE), least(max_bytes, TAKE_BYTES)), timeout)
 
     async def _areply(self: Any, message: Any, parts: tuple[Any, ...], timeout: Any) -> None:
-        check(timeout)
+        if timeout is not ...:
+            check(timeout)
         if due():
             await turn()
         default = self._options["send_timeout"]

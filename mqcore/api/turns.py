@@ -1,7 +1,7 @@
 """How a call lets other tasks run: turns, and threads for work that blocks.
 
-After TURNS calls that did not wait, or after SLICE seconds of such calls, a call yields to other
-tasks before it takes or sends anything.
+After a number of calls that did not wait, or after a time of such calls, a call yields to other
+tasks before it takes or sends anything (binding/pace.pyx).
 """
 
 from __future__ import annotations
@@ -10,55 +10,26 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mqcore.base.native import threading
 from mqcore.base.threads import Thread
-from mqcore.base.virtual import monotonic, world
+from mqcore.base.virtual import world
+from mqcore.binding.pace import counted, due, slept
 from mqcore.binding.sleep import Bell, in_trio, shielded
 
+__all__ = ["due", "in_thread", "slept", "turn"]
 T = TypeVar("T")
-
-TURNS = 64
-SLICE = 0.0005
-
-
-class _Turns(threading.local):
-    count = 0
-    since = 0.0
-
-
-_turns = _Turns()
-
-
-def due() -> bool:
-    """Whether the caller must await turn() before it continues."""
-    if in_trio():
-        return True
-    _turns.count += 1
-    if _turns.count == 1:
-        _turns.since = monotonic()
-        return False
-    return _turns.count > TURNS or monotonic() - _turns.since > SLICE
-
-
-def slept() -> None:
-    """The task waits: other tasks have their turn."""
-    _turns.count = 0
 
 
 async def turn() -> None:
     """Yield to other tasks if it is their turn. On trio this is always a cancellation
     checkpoint."""
     if not in_trio():
-        _turns.count = 0
+        slept()
         await sys.modules["asyncio"].sleep(0)
         return
     import trio
 
-    _turns.count += 1
-    if _turns.count == 1:
-        _turns.since = monotonic()
-    if _turns.count > TURNS or monotonic() - _turns.since > SLICE:
-        _turns.count = 0
+    if counted():
+        slept()
         await trio.lowlevel.checkpoint()
     else:
         await trio.lowlevel.checkpoint_if_cancelled()

@@ -34,23 +34,23 @@ class World(Protocol):
         after FOREVER."""
 
 
-_WORLDS: dict[int, World] = {}  # by thread
+WORLDS: dict[int, World] = {}  # by thread
 
 
 def world() -> World | None:
     """That of the calling thread."""
-    return _WORLDS.get(threading.get_ident()) if _WORLDS else None
+    return WORLDS.get(threading.get_ident()) if WORLDS else None
 
 
 def enter(here: World) -> None:
-    _WORLDS[threading.get_ident()] = here
+    WORLDS[threading.get_ident()] = here
 
 
 def leave(here: World) -> None:
     """Idempotent."""
-    for ident, one in list(_WORLDS.items()):
+    for ident, one in list(WORLDS.items()):
         if one is here:
-            del _WORLDS[ident]
+            del WORLDS[ident]
 
 
 def monotonic() -> float:
@@ -74,4 +74,4 @@ def look_until(here: World, look: Callable[[bool], list[Any]], deadline: int) ->
     return []
 
 
-os.register_at_fork(after_in_child=_WORLDS.clear)
+os.register_at_fork(after_in_child=WORLDS.clear)

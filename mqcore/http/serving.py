@@ -230,7 +230,8 @@ class GuardedTalk(WSProtocol):
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
-        self.scope["mqcore.connection"] = Corked(self.transport)    # type: ignore[typeddict-unknown-key]
+        scope: Any = self.scope
+        scope["mqcore.connection"] = Corked(self.transport)
 
     def handle_ping(self, event: Any) -> None:
         if self.transport.is_closing():

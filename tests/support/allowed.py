@@ -106,7 +106,6 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/zmq/utils/garbage.py", "gc"): "the buffers in use, by pyzmq's name",
     ("mqcore/api/poll.py", "_sets"): "what each thread polled last, a bounded number",
     ("mqcore/zmq/poller.py", "_sets"): "what each thread polled last, a bounded number",
-    ("mqcore/api/turns.py", "_turns"): "when each thread's loop last had its turn",
     ("mqcore/binding/blocking.py", "_seen"): "call sites that were warned of, bounded",
     ("mqcore/api/context.py", "_lock"): "guards the default context",
     ("mqcore/api/context.py", "_default"): "the default context",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import mqcore as mq
 from mqcore import journal
+from mqcore.binding.pace import TURNS
 
 
 def test_every_way_to_send_and_receive(ctx, url, loop):
@@ -269,7 +270,7 @@ def test_a_busy_socket_lets_others_run(linked, loop):
         await loop.both(busy, other)
 
     loop.run(main)
-    assert len(turns) > 1000 // 64
+    assert len(turns) > 1000 // TURNS
 
 
 def test_cancelled_close_is_linger_0(ctx, loop):

@@ -9,7 +9,8 @@ from collections import deque
 import pytest
 
 import mqcore as mq
-from mqcore.api import aio, turns
+from mqcore.api import aio
+from mqcore.binding import pace
 
 TCP = "tcp://127.0.0.1:0"
 
@@ -253,7 +254,7 @@ def test_a_saturated_stream_lets_others_run(linked_at, loop):
         await loop.both(read, tick)
 
     loop.run(main)
-    assert max(gaps) <= (turns.TURNS + 1) * (2 if loop.name == "trio" else 1)
+    assert max(gaps) <= (pace.TURNS + 1) * (2 if loop.name == "trio" else 1)
 
 
 def test_a_batch_leaves_room_for_others(linked_at, loop):
