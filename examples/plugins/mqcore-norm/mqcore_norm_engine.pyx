@@ -210,7 +210,7 @@ cdef Source* norm_room(Norm* p) noexcept nogil:
     s = p.sources[oldest]
     p.kept -= source_kept(s)
     source_leave(s)
-    s.known = False
+    memset(&s.order, 0, sizeof(s.order))
     return s
 
 
