@@ -67,6 +67,7 @@ cdef struct Source:
     uint64_t used             # when last, to replace the oldest
     Sequence order            # of the numbers of its messages
     bint joined               # what follows is a message, or the rest of one
+    bint asked                # for a piece to join with
     Bytes kept                # of the stream, what is not delivered
     size_t skip               # bytes that follow, of a message that is too large
 
