@@ -1,8 +1,8 @@
 """Packets that no NORM source sends. libnorm may end its process: ours goes on, with its memory.
 
-What tells a source, its place in the stream and its timing is not changed, nor are sizes and numbers
-of our messages: with these a packet is well formed, and forged ones can silence a source. NORM as
-libnorm has it has no authentication. test_forged.py is about sizes and numbers."""
+What tells a source, its place in the stream and its timing is not changed, nor are sizes and
+numbers of our messages: with these a packet is well formed, and forged ones can silence a source.
+NORM has no authentication, as libnorm has it. test_forged.py is about sizes and numbers."""
 
 import os
 import socket
