@@ -139,8 +139,8 @@ class Endpoint:
         self.poller.register(self.fd, select.POLLIN)
         self.space = select.poll()
         self.space.register(sock, select.POLLOUT)
-        self.begin()
         signal.alarm(STUCK)         # ends this process, unless it is set again
+        self.begin()                # which may get stuck, too
         norm.NormSetUserTimer(self.session, SIGN)
 
     def events(self):

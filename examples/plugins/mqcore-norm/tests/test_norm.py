@@ -134,6 +134,25 @@ class TestNorm(MulticastSuite):
                 os.close(fd)
 
 
+STUCK = """
+import socket, sys, time
+import mqcore_norm_process as process
+process.STUCK = 1
+process.Receiver.begin = lambda self: time.sleep(600)
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+process.Receiver(theirs, {"group": "239.192.8.1", "port": int(sys.argv[1]), "node": 1,
+                          "interface": "lo", "hops": 1, "loop": True}, process.library())
+"""
+
+
+def test_a_libnorm_that_is_stuck_when_it_begins_is_ended():
+    """A forged packet may be the first one that it gets."""
+    port = TestNorm().fresh().rpartition(":")[2]
+    done = subprocess.run([sys.executable, *ISOLATED, "-c", STUCK, port], timeout=LIMIT,
+                          check=False)
+    assert done.returncode == -signal.SIGALRM
+
+
 # -- errors ----------------------------------------------------------------------------------------
 
 def test_without_the_library_the_error_says_what_to_install(monkeypatch, mq_context):
