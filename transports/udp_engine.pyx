@@ -374,7 +374,7 @@ cdef int udp_numbered(Udp* u, const uint8_t* data, size_t size, Msg* out,
             u.head.malformed += 1
             u.at += 1
             return MQ_OK
-        gap = numbered_gap(u.numbered, data)
+        gap = numbered_gap(u.numbered, data, &u.head.malformed)
         if gap > 0:           # and then the same datagram again
             u.head.lost = gap
             u.head.lost_from[udp_sender(u, u.head.lost_from)] = 0

@@ -3,13 +3,15 @@
 A datagram is a message. It has four bytes "mqu1", the source's id (eight random bytes), the number
 of the message (eight bytes, from 0), then each part, preceded by its length in four bytes. All
 numbers are big-endian. A datagram that arrives behind one with a larger number is discarded: it was
-counted as lost, and so the messages of a source stay in order.
+counted as lost, and so the messages of a source stay in order. mqcore/spi/sequence.pxd says which
+numbers are not believed at once.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from mqcore.base.cursor cimport load_be32, load_be64, store_be32, store_be64
+from mqcore.spi.sequence cimport Sequence, sequence_gap
 
 cdef enum:
     NUMBERED_HEAD = 20        # bytes before the first part
@@ -18,7 +20,7 @@ cdef enum:
 
 cdef struct NumberedSource:
     uint64_t id
-    uint64_t following        # the number that is due
+    Sequence order
     uint64_t used
 
 cdef struct Numbered:
@@ -51,8 +53,7 @@ cdef inline int64_t numbered_size(const uint8_t* data, size_t size) noexcept nog
     return -1
 
 
-cdef inline NumberedSource* numbered_source(Numbered* t, uint64_t id,
-                                            uint64_t number) noexcept nogil:
+cdef inline NumberedSource* numbered_source(Numbered* t, uint64_t id) noexcept nogil:
     """A source that is not known begins with the number it sends now."""
     cdef uint32_t oldest = 0
     cdef uint32_t i
@@ -66,19 +67,17 @@ cdef inline NumberedSource* numbered_source(Numbered* t, uint64_t id,
     if t.n < NUMBERED_SOURCES:
         oldest = t.n
         t.n += 1
+    memset(&t.sources[oldest], 0, sizeof(NumberedSource))
     t.sources[oldest].id = id
-    t.sources[oldest].following = number
     t.sources[oldest].used = t.clock
     return &t.sources[oldest]
 
 
-cdef inline int64_t numbered_gap(Numbered* t, const uint8_t* data) noexcept nogil:
+cdef inline int64_t numbered_gap(Numbered* t, const uint8_t* data,
+                                 int64_t* malformed) noexcept nogil:
     """How many messages of its source are missing before this one, which counts as seen unless
-    there are any. -1: a later one has arrived already."""
-    cdef uint64_t number = load_be64(data + 12)
-    cdef NumberedSource* s = numbered_source(t, load_be64(data + 4), number)
-    cdef int64_t gap = <int64_t> (number - s.following)
-    if gap < 0:
-        return -1
-    s.following = number + (1 if gap == 0 else 0)
+    there are any. Below 0: discard it."""
+    cdef NumberedSource* s = numbered_source(t, load_be64(data + 4))
+    cdef int64_t gap = sequence_gap(&s.order, load_be64(data + 12), True, malformed)
+    s.order.due += gap == 0
     return gap

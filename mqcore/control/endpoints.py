@@ -90,7 +90,9 @@ class Endpoints(Peers):
                 sock.close()
 
         def event(what: str, error: BaseException | None) -> None:
-            if what == "accept_paused":
+            if what == "listening":
+                self.emit(events.Listening, listener.endpoint, None, "")
+            elif what == "accept_paused":
                 self.emit(events.AcceptPaused, listener.endpoint, None, str(error))
             elif what == "accept_held":
                 self.emit(events.AcceptPaused, listener.endpoint, None, LEFT)
@@ -111,7 +113,6 @@ class Endpoints(Peers):
         except BaseException:  # including Ctrl-C
             self._withdraw(listener)
             raise
-        self.emit(events.Listening, endpoint, None, "")
         return endpoint
 
     def _withdraw(self, node: Any) -> None:

@@ -39,8 +39,8 @@ def bind(links: Endpoints, parsed: url.Url, transport: Any) -> Endpoint:
         endpoint.set_closer(lambda: links.end(endpoint))
         links.hub.inproc[name] = (links, endpoint)
         links.nodes[endpoint] = None
+        links.emit(events.Listening, endpoint, None, "")  # before anything comes of it
         marry_suitors(links, endpoint, name)
-    links.emit(events.Listening, endpoint, None, "")
     return endpoint
 
 

@@ -73,7 +73,6 @@ class Listener:
         self._sockets = list(self._listening.sockets)
         self.endpoint.url = route.show(self._listening.address)
         self.address = self._listening.address
-        self._event("listening", None)
 
     def accept(self) -> None:
         """From now on on_accept is called. Call once, after listen()."""
@@ -96,6 +95,7 @@ class Listener:
     def _start(self) -> None:
         if self._stopped:  # by another thread, since listen()
             return
+        self._event("listening", None)  # before anything comes of it
         if getattr(self.transport, "accepts", True):
             for sock in self._sockets:
                 self._resume(sock)

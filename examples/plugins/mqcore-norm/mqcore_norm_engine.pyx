@@ -8,6 +8,7 @@ or nothing more waits. The process tells when all known receivers have what it w
 is sent for a while, beats tell receivers the number of the next message.
 
 Receiving: a packet is a piece of one source's stream. The numbers of messages show what was lost.
+After something malformed we ask for the next piece with which a message begins.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -210,7 +211,8 @@ cdef Source* norm_room(Norm* p) noexcept nogil:
     s = p.sources[oldest]
     p.kept -= source_kept(s)
     source_leave(s)
-    s.known = False
+    s.asked = False
+    memset(&s.order, 0, sizeof(s.order))
     return s
 
 
@@ -233,6 +235,14 @@ cdef Source* norm_source(Norm* p, uint32_t node) noexcept nogil:
     return s
 
 
+cdef bint norm_ask(Norm* p, Source* s) noexcept nogil:
+    """For a piece with which a message begins. False: not now."""
+    cdef uint8_t[NODE] packet
+    packet[0] = c"S"
+    put_big_endian(packet + 1, 4, s.node)
+    return send(p.head.fd, packet, NODE, MSG_DONTWAIT | MSG_NOSIGNAL) == NODE
+
+
 cdef int norm_piece(Norm* p, size_t size) noexcept nogil:
     cdef Source* s
     cdef uint64_t before
@@ -246,6 +256,9 @@ cdef int norm_piece(Norm* p, size_t size) noexcept nogil:
     if p.packet[0] == c"B":
         source_leave(s)
         s.joined = True
+        s.asked = False
+    elif not s.joined and not s.asked:
+        s.asked = norm_ask(p, s)
     rc = source_feed(s, p.packet + NODE, size - NODE)
     p.kept += source_kept(s) - before
     if rc:

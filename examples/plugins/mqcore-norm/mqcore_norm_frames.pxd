@@ -26,6 +26,7 @@ from mqcore.base.message cimport (
 )
 from mqcore.base.slab cimport Owner, Pool
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
+from mqcore.spi.sequence cimport Sequence, sequence_begin, sequence_gap
 
 cdef enum:
     HEAD = 12
@@ -34,7 +35,6 @@ cdef enum:
     FREE_PARTS = 1 << 20      # bytes of heads that a message may have beyond its limit
     ARENA_MAX = 8192          # larger bodies get memory of their own
     KEEP = 64 * 1024          # bytes of memory that a source keeps between messages
-    FAR = 1 << 30             # between two numbers: the source has begun anew
     LOST = -1                 # of source_next
 
 
@@ -65,9 +65,9 @@ cdef struct Reader:           # of all sources
 cdef struct Source:
     uint32_t node
     uint64_t used             # when last, to replace the oldest
-    uint64_t next             # number of the next message
-    bint known                # `next` is one
+    Sequence order            # of the numbers of its messages
     bint joined               # what follows is a message, or the rest of one
+    bint asked                # for a piece to join with
     Bytes kept                # of the stream, what is not delivered
     size_t skip               # bytes that follow, of a message that is too large
 
@@ -160,17 +160,6 @@ cdef inline int take_parts(Reader* r, const uint8_t* at, const uint8_t* end) noe
     return MQ_NOMEM
 
 
-cdef inline int64_t source_gap(Source* s, uint64_t number) noexcept nogil:
-    """How many messages in front of this one are lost of which nothing was said yet. Below 0: it
-    was delivered, or counted as lost; a process that takes over begins a little earlier."""
-    cdef int64_t gap = <int64_t> (number - s.next) if s.known else 0
-    if not s.known or gap > FAR or gap < -FAR:
-        s.next = number       # it begins, or begins anew
-        gap = 0
-    s.known = True
-    return gap
-
-
 cdef inline void source_cut(Source* s, size_t n) noexcept nogil:
     """Bytes that are not needed any more."""
     if n:
@@ -184,49 +173,46 @@ cdef inline int source_next(Source* s, Reader* r, int64_t* lost, int64_t* malfor
     """What is whole, into `ready`. MQ_OK; MQ_NOMEM. LOST: *lost messages are; call again."""
     cdef size_t at = 0
     cdef size_t whole
-    cdef uint64_t size
+    cdef uint64_t size, number
     cdef int64_t bodies, gap
     cdef const uint8_t* body
     cdef int rc = MQ_OK
     while s.kept.n - at >= HEAD:
         size = big_endian(s.kept.at + at, 4)
-        gap = source_gap(s, big_endian(s.kept.at + at + 4, 8))
-        if gap > 0:
-            s.next += gap
-            lost[0] = gap
-            rc = LOST
-            break
-        if size == 0:
-            at += HEAD
-            continue
+        number = big_endian(s.kept.at + at + 4, 8)
         whole = <size_t> min(HEAD + size, <uint64_t> (s.kept.n - at))
         body = s.kept.at + at + HEAD
         bodies = 0
         if whole == HEAD + size:
-            bodies = bodies_of(body, body + size)
+            bodies = bodies_of(body, body + size) if size else 0
         elif 0 <= r.most and size > <uint64_t> r.most + FREE_PARTS:
             bodies = <int64_t> size
         else:
+            sequence_begin(&s.order, number)
             break
         if bodies < 0:
             malformed[0] += 1
-            s.next += gap == 0
+            s.order.due += number == s.order.due
             source_leave(s)
             return MQ_OK
+        gap = sequence_gap(&s.order, number, size != 0, malformed)
+        if gap > 0:
+            lost[0] = gap
+            rc = LOST
+            break
+        if gap == 0 and size and not 0 <= r.most < bodies:
+            rc = take_parts(r, body, body + size)
+            if rc:
+                break
+        s.skip = HEAD + <size_t> size - whole
+        at += whole
+        if gap < 0 or size == 0:
+            continue
+        s.order.due += 1
         if 0 <= r.most < bodies:
-            s.skip = HEAD + <size_t> size - whole
-            at += whole
-            if gap < 0:
-                continue
-            s.next += 1
             lost[0] = 1
             rc = LOST
             break
-        rc = take_parts(r, body, body + size) if gap == 0 else MQ_OK
-        if rc:
-            break
-        s.next += gap == 0
-        at += whole
     source_cut(s, at)
     return rc
 

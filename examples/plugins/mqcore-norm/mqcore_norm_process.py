@@ -4,11 +4,10 @@ libnorm 1.5 ends its process, takes any amount of memory, or runs for ever, on s
 So it never runs in the process of the application. This one exchanges pieces of streams with it
 through FD, a Unix socket (SOCK_SEQPACKET), and mqcore_norm_engine.pyx in the application makes
 messages of them. If libnorm ends the process, or is stuck, a new one takes its place under the same
-name; what was lost by it shows in the numbers of the messages. It ends when the application closes
-the other end.
+name; what was lost by it shows in the numbers of the messages. It ends with the other end of FD.
 
-Packets to here: PIECE or BEGIN, 8 bytes (how many bytes of pieces there are with this one), a piece
-of the stream.
+Packets to a sender: PIECE or BEGIN, 8 bytes (how many bytes of pieces there are with this one), a
+piece of the stream. To a receiver: SEEK, node (4 bytes): that source's next piece shall be a BEGIN.
 From here: one byte, and what belongs to it:
 
     OPEN      it has begun
@@ -33,13 +32,11 @@ import struct
 import sys
 import time
 
-OPEN, FAILED, PIECE, BEGIN, FLUSHED, AGAIN = b"O", b"F", b"P", b"B", b"A", b"R"
+OPEN, FAILED, PIECE, BEGIN, FLUSHED, AGAIN, SEEK = b"O", b"F", b"P", b"B", b"A", b"R", b"S"
 PACKET = 32 << 10       # bytes of a packet at most
 FRONT = 9               # of it before the piece, when it comes here
 TURN = 64               # packets until the other side has its turn
-# seconds until a receiver that does not answer counts as one that has left; the time that sending
-# takes is not among them
-PATIENCE = 5.0
+PATIENCE = 5.0          # seconds without an answer, beside sending, until a receiver has left
 LONGEST = 60.0          # seconds for what an application that has ended leaves
 NEVER = float("inf")
 QUIET = 0.02            # seconds without anything to send, after which receivers are asked
@@ -57,8 +54,7 @@ NODE_NONE, NODE_ANY = 0, 0xffffffff
  OBJECT_UPDATED, OBJECT_COMPLETED, OBJECT_ABORTED, RECEIVER_NEW, USER_TIMEOUT) = (
     1, 2, 3, 4, 10, 17, 19, 20, 21, 26, 28)
 ACK_FAILURE, ACK_SUCCESS = 1, 3
-ACTIVE, PASSIVE, TRACK_RECEIVERS, SYNC_CURRENT = 2, 1, 1, 0
-STREAM = 3
+ACTIVE, PASSIVE, TRACK_RECEIVERS, SYNC_CURRENT, STREAM = 2, 1, 1, 0, 3
 
 
 class Event(ctypes.Structure):
@@ -77,13 +73,11 @@ CALLS = {
     "NormSetRxPortReuse": (None, HANDLE, BOOL, TEXT, TEXT, SHORT),
     "NormSetMulticastInterface": (BOOL, HANDLE, TEXT), "NormSetTTL": (BOOL, HANDLE, BYTE),
     "NormSetMulticastLoopback": (BOOL, HANDLE, BOOL), "NormSetTxRate": (None, HANDLE, REAL),
-    "NormGetTxRate": (REAL, HANDLE),
-    "NormSetTxRateBounds": (None, HANDLE, REAL, REAL),
+    "NormGetTxRate": (REAL, HANDLE), "NormSetTxRateBounds": (None, HANDLE, REAL, REAL),
     "NormSetCongestionControl": (None, HANDLE, BOOL, BOOL),
     "NormSetGrttEstimate": (None, HANDLE, REAL), "NormSetGrttMax": (None, HANDLE, REAL),
-    "NormSetAutoParity": (None, HANDLE, BYTE),
-    "NormSetAutoAckingNodes": (None, HANDLE, INT), "NormAddAckingNode": (BOOL, HANDLE, UINT),
-    "NormRemoveAckingNode": (None, HANDLE, UINT),
+    "NormSetAutoParity": (None, HANDLE, BYTE), "NormSetAutoAckingNodes": (None, HANDLE, INT),
+    "NormAddAckingNode": (BOOL, HANDLE, UINT), "NormRemoveAckingNode": (None, HANDLE, UINT),
     "NormGetNextAckingNode": (BOOL, HANDLE, ctypes.POINTER(UINT), ctypes.POINTER(INT)),
     "NormGetAckingStatus": (INT, HANDLE, UINT),
     "NormStartSender": (BOOL, HANDLE, SHORT, UINT, SHORT, SHORT, SHORT, BYTE),
@@ -145,8 +139,8 @@ class Endpoint:
         self.poller.register(self.fd, select.POLLIN)
         self.space = select.poll()
         self.space.register(sock, select.POLLOUT)
-        self.begin()
         signal.alarm(STUCK)         # ends this process, unless it is set again
+        self.begin()                # which may get stuck, too
         norm.NormSetUserTimer(self.session, SIGN)
 
     def events(self):
@@ -359,19 +353,25 @@ class Receiver(Endpoint):
         self.joined = set()     # streams that are read from the border of a message on
         self.ready = {}         # streams that may have something to read
         self.sources = 0
-        self.poller.register(self.sock, select.POLLHUP)
+        self.poller.register(self.sock, select.POLLIN)
 
     def run(self):
         while True:
             ready = self.wait(0 if self.ready else None)
             if self.sock.fileno() in ready:
-                raise Gone
+                self.seek()
             if self.fd in ready:
                 for kind, stream in self.events():
                     self.note(kind, stream)
-            for stream in list(self.ready):
-                if self.read(stream):
-                    self.ready.pop(stream, None)
+            for stream in list(filter(self.read, self.ready)):
+                del self.ready[stream]
+
+    def seek(self):
+        """What the application asks for. Gone."""
+        packet = self.sock.recv(PACKET)
+        if not packet:
+            raise Gone
+        self.joined -= {stream for stream, node in self.nodes.items() if SEEK + node == packet}
 
     def note(self, kind, stream):
         norm = self.norm
@@ -429,7 +429,7 @@ def work(sock, settings):
     except Failed as error:
         fail(sock, str(error))
         return 3
-    except Gone:
+    except (Gone, ConnectionError):
         return 0
     return 1
 

@@ -138,3 +138,42 @@ def test_directions(mq_context):
         mq_context.socket("pub").bind("udp://127.0.0.1:0")
     with pytest.raises(UsageError, match="it can only bind"):
         mq_context.socket("sub").connect("udp://127.0.0.1:9999")
+
+
+NEAR, OLD = 4096, 1 << 24           # of mqcore/spi/sequence.pxd
+FORGED = NEAR + 20, 1 << 30, 1 << 40, 1 << 63, (1 << 64) - OLD - 1
+
+
+@pytest.mark.parametrize("number", FORGED)
+def test_a_number_far_away_is_not_believed(sub, source, number):
+    """It silences no source, and nothing counts as lost."""
+    for sent in (0, 1, number, 2, number, number, 3, 4):
+        source.send(datagram(1, sent, b"%d" % sent))
+    assert [int(sub.recv(timeout=LIMIT)) for _ in range(5)] == list(range(5))
+    [peer] = sub.stats().peers.values()
+    assert (peer.lost, peer.dropped_in) == (0, {"malformed": 3})
+
+
+def test_numbers_from_two_programs_under_one_name(sub, source):
+    """One of them forges, each time a number that follows no other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.connect(source.getpeername())
+        for sent in range(200):
+            source.send(datagram(1, sent, b"%d" % sent))
+            assert sub.recv(timeout=LIMIT) == b"%d" % sent
+            other.send(datagram(1, (sent + 1) << 32, b"forged"))
+        source.send(datagram(1, 200, b"200"))
+        assert sub.recv(timeout=LIMIT) == b"200"
+    [peer] = sub.stats().peers.values()
+    assert (peer.lost, peer.dropped_in) == (0, {"malformed": 200})
+
+
+@pytest.mark.parametrize(("number", "lost"), [
+    (NEAR + 20, NEAR + 19), (1 << 20, (1 << 20) - 1), (1 << 40, 0), ((1 << 64) - OLD - 1, 0)])
+def test_a_source_that_goes_on_far_away_is_back_with_its_second_message(sub, source, number, lost):
+    """What is lost counts, with the first message, which was not believed."""
+    for sent in (0, 1, number, number + 1, number + 2):
+        source.send(datagram(1, sent, b"%d" % sent))
+    assert [int(sub.recv(timeout=LIMIT)) for _ in range(4)] == [0, 1, number + 1, number + 2]
+    [peer] = sub.stats().peers.values()
+    assert (peer.lost, peer.dropped_in) == (lost, {})

@@ -55,8 +55,80 @@ def test_any_lost_pieces_are_counted_in_messages(chance):
 def test_what_comes_again_is_not_delivered_again():
     pieces = engine.to_pieces([[b"%d" % n] for n in range(9)], 50)
     assert engine.to_messages([*pieces, *pieces[3:]]) == ([[b"%d" % n] for n in range(9)], 0, 0)
-    anew = engine.to_pieces([[b"a"], [b"b"]], 50, 1 << 40)
-    assert engine.to_messages([*pieces, *anew])[0][-2:] == [[b"a"], [b"b"]]
+
+
+def numbered(*runs):
+    """Messages with these numbers, each in a piece of its own; -1 is a beat after the last one."""
+    pieces, due = [], 0
+    for number in runs:
+        pieces += engine.to_pieces([None if number < 0 else [b"%d" % number]], 1000,
+                                   due if number < 0 else number)
+        due = due if number < 0 else number + 1
+    return pieces
+
+
+def read(*runs):
+    """(numbers that arrive, lost, malformed)"""
+    messages, lost, malformed = engine.to_messages(numbered(*runs))
+    return [int(body) for [body] in messages], lost, malformed
+
+
+NEAR, OLD, FAR = 4096, 1 << 24, 1 << 30     # of mqcore/spi/sequence.pxd
+
+
+def test_a_number_far_ahead_is_not_believed(chance):
+    for _ in range(300):
+        far = chance.choice([NEAR + 20, FAR, FAR + 9, 1 << 63,
+                             chance.randrange(NEAR + 20, (1 << 64) - OLD)])
+        before = chance.randrange(1, 9)
+        assert read(*range(before), far, *range(before, 20)) == (list(range(20)), 0, 1)
+        assert read(*range(before), far, far, far - 9, *range(before, 20)) == (
+            list(range(20)), 0, 3)
+
+
+def test_a_source_that_was_away_for_long_is_back_with_its_second_message():
+    """The gap is exact: with the first message, which was not believed."""
+    for gap in (NEAR + 1, 1 << 20, FAR - 9):
+        assert read(0, 1, 2 + gap, 3 + gap, 4 + gap) == ([0, 1, 3 + gap, 4 + gap], gap + 1, 0)
+        assert read(0, 1, 2 + gap, 9 + gap, 10 + gap) == ([0, 1, 9 + gap, 10 + gap], gap + 7, 0)
+        assert read(0, 1, 2 + gap, -1, 3 + gap) == ([0, 1, 3 + gap], gap + 1, 0)
+
+
+def test_a_gap_of_an_honest_source_is_believed_at_once():
+    assert read(0, 1 + NEAR, 2 + NEAR) == ([0, 1 + NEAR, 2 + NEAR], NEAR, 0)
+    assert read(7, 8, 9, 9 + NEAR) == ([7, 8, 9, 9 + NEAR], NEAR - 1, 0)
+
+
+def test_a_source_that_begins_anew_is_back_with_its_second_message():
+    for first in (0, 1, 1 << 30):
+        old = first + OLD + 1
+        for begun in (first, first + (1 << 40)):
+            assert read(old, old + 1, begun, begun + 1, begun + 2) == (
+                [old, old + 1, begun + 1, begun + 2], 0, 0)
+
+
+def test_numbers_go_round():
+    for border in (1 << 30, 1 << 32, 1 << 63):
+        assert read(*range(border - 3, border + 3)) == (list(range(border - 3, border + 3)), 0, 0)
+    last = (1 << 64) - 1
+    assert read(last - 1, last, 0, 1) == ([last - 1, last, 0, 1], 0, 0)
+    assert read(last - 1, 5, 6) == ([last - 1, 5, 6], 6, 0)
+
+
+def test_a_beat_far_ahead_is_believed_with_the_next_one():
+    """All that a source has sent since then was lost."""
+    pieces = [*numbered(0, 1), *engine.to_pieces([None], 1000, 10_002)]
+    assert engine.to_messages(pieces) == ([[b"0"], [b"1"]], 0, 0)
+    assert engine.to_messages([*pieces, pieces[-1]]) == ([[b"0"], [b"1"]], 10_000, 0)
+    assert engine.to_messages([*pieces, *numbered(2)]) == ([[b"0"], [b"1"], [b"2"]], 0, 1)
+
+
+def test_a_message_that_is_not_believed_may_come_in_pieces_or_be_too_large():
+    for size, count in ((20, 5000), (700, 5000)):
+        far = engine.to_pieces([[bytes(count)]], size, 1 << 40)
+        for most in (-1, 10_000, 1000):
+            pieces = [*numbered(0), *far, *numbered(1, 2)]
+            assert engine.to_messages(pieces, most) == ([[b"0"], [b"1"], [b"2"]], 0, 1)
 
 
 def test_messages_above_the_limit_are_losses(chance):

@@ -1,11 +1,12 @@
 """Packets that no NORM source sends. libnorm may end its process: ours goes on, with its memory.
 
-What tells a source, its place in the stream and its timing is not changed: with that a packet is
-well formed, and forged ones can mute a source. NORM as libnorm has it has no authentication."""
+What tells a source, its place in the stream and its timing is not changed, nor are sizes and
+numbers of our messages: with these a packet is well formed, and forged ones can silence a source.
+NORM has no authentication, as libnorm has it. test_forged.py is about sizes and numbers."""
 
 import os
-import random
 import socket
+import struct
 import time
 
 import processes
@@ -23,6 +24,8 @@ GROUP, PORT = "239.192.8.2", 21_556
 PACKETS = 100_000
 ROUND = 500
 NAMES = 20              # bytes of a packet until then
+DATA = 2                # the kind of packets with pieces of the stream
+PLACE, HEAD = 8, 12     # bytes in front of a piece; of a message's size and number
 LIMIT = 60.0
 
 
@@ -52,23 +55,37 @@ def capture(pub, seconds=2.0):
         return list(found.values())
 
 
+def places(packet):
+    """(the bytes that may change, those in front of a piece of the stream)"""
+    if packet[0] & 15 != DATA:
+        return [0, 1, *range(NAMES, len(packet))], len(packet)
+    piece = 4 * packet[1] + PLACE
+    kept = set(range(piece - PLACE, piece))
+    [first] = struct.unpack_from("!H", packet, piece - PLACE + 2)
+    at = piece + first - 1 if first else len(packet)        # where a message begins; 0: nowhere
+    while at < len(packet):
+        kept |= set(range(at, at + HEAD))
+        at += HEAD + int.from_bytes(packet[at:at + 4], "big")
+    return [at for at in (0, *range(NAMES, len(packet))) if at not in kept], piece
+
+
 def forged(chance, real):
     """Noise, or a real packet with some bytes changed, cut, or filled up."""
     kind = chance.randrange(5)
     if kind == 0:
         return chance.randbytes(chance.randrange(200))
     packet = bytearray(chance.choice(real))
+    free, piece = places(packet)
     for _ in range(chance.randrange(1, 6)):
-        packet[chance.choice([0, 1, *range(NAMES, len(packet))])] = chance.randrange(256)
-    if kind == 1:
-        packet = packet[:chance.randrange(len(packet))]
+        packet[chance.choice(free)] = chance.randrange(256)
+    if kind == 1:                   # of a piece nothing: the rest would read as zeros
+        packet = packet[:chance.randrange(piece)]
     if kind == 2:
         packet += chance.randbytes(chance.randrange(100))
     return bytes(packet)
 
 
-def test_malformed_packets_end_nothing_and_keep_no_memory(mq_context):
-    chance = random.Random(1)
+def test_malformed_packets_end_nothing_and_keep_no_memory(mq_context, chance):
     url = f"norm://lo;{GROUP}:{PORT}"
     pub = mq_context.socket("pub", bind=url)
     sub = mq_context.socket("sub", topics=[b"real"], bind=url, max_message_size=1 << 20)

@@ -11,6 +11,7 @@ import pytest
 from mqcore_norm import norm
 
 import mqcore as mq
+from mqcore.control.listener import Listener
 from mqcore.testing import MulticastSuite, until
 from mqcore.testing.multicast_suite import ISOLATED, LIMIT, hear
 
@@ -92,6 +93,26 @@ class TestNorm(MulticastSuite):
     def bounds(self, pattern):
         return {"nodrop": True} if pattern == "pub" else {"recv_hwm": None, "recv_hwm_bytes": None}
 
+    def test_an_endpoint_whose_processes_end_at_once_listens_and_then_stops(self, mq_context,
+                                                                           monkeypatch):
+        url = self.fresh()
+        sub = mq_context.socket("sub")
+        seen = sub.events()
+        accept = Listener.accept
+
+        def and_then(listener):
+            accept(listener)
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in processes.all_of(url):
+                    os.kill(pid, number)
+            until(lambda: listener.endpoint.state == "stopped")
+        monkeypatch.setattr(Listener, "accept", and_then)
+        sub.bind(url)
+        kinds = []
+        while "Stopped" not in kinds:
+            kinds.append(seen.get(timeout=LIMIT).kind)
+        assert kinds[0] == "Listening"
+
     def test_a_forked_child_keeps_nothing_open(self, mq_context):
         url = self.fresh()
         sub = mq_context.socket("sub", topics=[b""], bind=url)
@@ -111,6 +132,25 @@ class TestNorm(MulticastSuite):
             os.waitpid(child, 0)
             for fd in (*ready, *go):
                 os.close(fd)
+
+
+STUCK = """
+import socket, sys, time
+import mqcore_norm_process as process
+process.STUCK = 1
+process.Receiver.begin = lambda self: time.sleep(600)
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+process.Receiver(theirs, {"group": "239.192.8.1", "port": int(sys.argv[1]), "node": 1,
+                          "interface": "lo", "hops": 1, "loop": True}, process.library())
+"""
+
+
+def test_a_libnorm_that_is_stuck_when_it_begins_is_ended():
+    """A forged packet may be the first one that it gets."""
+    port = TestNorm().fresh().rpartition(":")[2]
+    done = subprocess.run([sys.executable, *ISOLATED, "-c", STUCK, port], timeout=LIMIT,
+                          check=False)
+    assert done.returncode == -signal.SIGALRM
 
 
 # -- errors ----------------------------------------------------------------------------------------
