@@ -53,6 +53,7 @@ cdef struct MsgVec:           # a growable run of handles; zero-initialise; owns
 
 # -- any thread, message.pyx; both return a Status ----------------------------------------------
 cdef int msg_init_copy(Msg* m, Pool* pool, const uint8_t* data, size_t size) noexcept nogil
+# Room for `want` handles in all, if it has less.
 cdef int vec_grow(MsgVec* v, size_t want) noexcept nogil
 cdef void vec_clear(MsgVec* v) noexcept nogil       # closes the handles, keeps the memory
 cdef void vec_fini(MsgVec* v) noexcept nogil        # closes the handles, frees the memory

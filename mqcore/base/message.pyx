@@ -20,8 +20,10 @@ cdef int msg_init_copy(Msg* m, Pool* pool, const uint8_t* data, size_t size) noe
 
 
 cdef int vec_grow(MsgVec* v, size_t want) noexcept nogil:
-    cdef size_t cap = v.cap * 2 if v.cap else 8
+    cdef size_t cap = v.cap if v.cap else 8
     cdef Msg* at
+    if v.cap >= want:
+        return MQ_OK
     while cap < want:
         cap *= 2
     at = <Msg*> realloc(v.at, cap * sizeof(Msg))

@@ -12,7 +12,8 @@ from mqcore.base.fifo cimport (
     Fifo, fifo_drop, fifo_fini, fifo_front, fifo_pop, fifo_put, fifo_take,
 )
 from mqcore.base.message cimport (
-    MSG_MORE, Msg, MsgVec, msg_close, msg_data, msg_init_copy, msg_size, vec_fini, vec_push,
+    MSG_MORE, Msg, MsgVec, msg_close, msg_data, msg_init_copy, msg_size, vec_fini, vec_grow,
+    vec_push,
 )
 from mqcore.base.slab cimport Landing, Owner
 from mqcore.base.spin cimport Spin, spin_failed, spin_paid, spin_time
@@ -21,6 +22,19 @@ from mqcore.testing.native.base_bench cimport BasePool
 
 cdef bytes _text(Msg* m):
     return PyBytes_FromStringAndSize(<char*> msg_data(m), msg_size(m))
+
+
+def grown(list wants):
+    """The room that a vector of messages has after each call for so many."""
+    cdef MsgVec v
+    memset(&v, 0, sizeof(MsgVec))
+    found = []
+    for want in wants:
+        if vec_grow(&v, want):
+            raise MemoryError
+        found.append(v.cap)
+    vec_fini(&v)
+    return found
 
 
 cdef class Line:

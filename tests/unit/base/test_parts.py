@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 from mqcore.testing.native.base_bench import BasePool
-from mqcore.testing.native.base_parts import Growing, Line, Patience, Slices
+from mqcore.testing.native.base_parts import Growing, Line, Patience, Slices, grown
 
 KIB = 1024
 
@@ -15,6 +15,13 @@ def pool():
     pool = BasePool()
     yield pool
     assert pool.live == 0 and pool.live_bytes == 0
+
+
+# -- vectors ---------------------------------------------------------------------------------------
+
+
+def test_room_that_is_there_is_not_made_again():
+    assert grown([1, 8, 8, 3, 9, 16, 1, 40]) == [8, 8, 8, 8, 16, 16, 16, 64]
 
 
 # -- the line --------------------------------------------------------------------------------------
