@@ -45,17 +45,17 @@ class Joined:
     def __enter__(self) -> Node:
         if self._thread.ident is not None:
             raise StateError("this node has joined already", hint="make another one")
-        self._thread.start()
         try:
+            self._thread.start()        # it may run, whether or not this returns
             self._ready.wait()
+            if self._node is not None:
+                return self._node
+            self._thread.join()
         except BaseException:  # Ctrl-C
             self._leave()
             raise
-        if self._node is None:
-            self._thread.join()
-            assert self._error is not None
-            raise self._error
-        return self._node
+        assert self._error is not None
+        raise self._error
 
     def _leave(self) -> None:
         self._left = True
@@ -64,7 +64,11 @@ class Joined:
                 self._loop.call_soon_threadsafe(self._stop.set)
 
     def __exit__(self, *exc: object) -> None:
-        self._leave()
-        self._thread.join()
+        try:
+            self._leave()
+            self._thread.join()
+        except BaseException:  # Ctrl-C
+            self._leave()
+            raise
         if self._error is not None:
             raise self._error

@@ -267,7 +267,8 @@ class Node(Core):
 
     def adopt(self, service: str, url: str, **options: Any) -> Any:
         """aadopt(), blocking."""
-        return self.loop.call(lambda: self.aadopt(service, url, **options))
+        return self.loop.call(lambda: self.aadopt(service, url, **options),
+                              undo=lambda adopted: self.loop.spawn(adopted.aclose))
 
     def drain(self, timeout: float | None = 5.0) -> bool:
         """adrain(), blocking."""

@@ -244,8 +244,13 @@ class Events:
         """anext(), blocking."""
         if self._node.ended or self._node.loop.over:
             return self._queue.popleft() if self._queue else None
-        found: Event | None = self._node.loop.call(self.anext, timeout)
+        found: Event | None = self._node.loop.call(self.anext, timeout, undo=self._put_back)
         return found
+
+    def _put_back(self, event: Event | None) -> None:
+        if event is not None:
+            self._queue.appendleft(event)
+            self.wake()
 
     def close(self) -> None:
         """End it; a reader that waits sees the end. Idempotent."""

@@ -8,16 +8,17 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from mqcore.cluster import frames
+from mqcore.cluster.pings import LOOK, Question
 
 if TYPE_CHECKING:
+    from mqcore.cluster.directory import Member
     from mqcore.cluster.link import Link
     from mqcore.cluster.links import Links
     from mqcore.cluster.node import Core
 
 FLUSH = 1.0             # seconds in which a socket that is not stuck takes something
 LONGEST = 5.0           # seconds until it has to have taken all
-STALLED = 2.0           # seconds in which the other side, if it is not stuck, takes something,
-LOOK = 0.1              # of which the time between two looks counts as so many at most
+STALLED = 2.0           # seconds in which the other side, if it is not stuck, takes something
 
 
 class Patience:
@@ -52,26 +53,27 @@ class Draining:
         self._tunnels = node.tunnels.sending
         self._patience = Patience(node.links.by_rid.values())
         self._marks: dict[Link, tuple[int, ...]] = {}
+        self._given_up: set[Member | None] = set()
         node.draining = True
         for service in node.services.values():
             service.draining = True
         node.announce()
 
-    async def told(self, left: Callable[[], float | None]) -> bool:
-        """Wait until the other members know: they send no new requests then, and have taken back
-        those that they had not sent whole. Then until what they had sent before has come, over
-        whichever link, and has been refused."""
-        links, members = self._links.by_rid, self.node.directory.members
-        if not self.node.services:
-            return True
-        know = await self._taken([member.link for member in members.values() if member.link], left)
-        return await self._taken([link for link in links.values() if link.member], left) and know
+    def ask(self, every: bool, silence: float | None) -> list[Question]:
+        """Questions over the links that members are reached by, or every one of theirs, whether
+        they know."""
+        links = self._links.by_rid.values()
+        return [Question(link, silence, patient=silence is None) for link in links
+                if link.member is not None and link.member not in self._given_up
+                and (every or link.member.link is link)] if self.node.services else []
 
-    async def _taken(self, links: list[Link], left: Callable[[], float | None]) -> bool:
-        """Links.taken(). If there is no time-out: as long as a frame comes every `STALLED` seconds
-        from each one that is waited for."""
-        limit = left()
-        return await self._links.taken(links, limit, STALLED if limit is None else None)
+    def asked(self, questions: list[Question]) -> bool:
+        """These are over. Whether none was given up. Such members are not asked again."""
+        given_up = {question.link.member for question in questions if question.given_up}
+        self._given_up |= given_up
+        for question in questions:
+            question.forget()
+        return not given_up
 
     def finished(self) -> bool:
         node, links, marks = self.node, self._links, self._marks
@@ -108,7 +110,7 @@ async def drain(node: Core, timeout: float | None) -> bool:
     nodes = [node, *(gateway.fed for gateway in node.gateways
                      if gateway.fed.ready and not gateway.fed.closed)]
     parts = [Draining(each) for each in nodes]
-    told = all([await part.told(left) for part in parts])
+    told = await _told(node, parts, left)
     done = await node.until(lambda: all([part.finished() for part in parts]), left())
     if done:
         for part in parts:
@@ -120,6 +122,26 @@ async def drain(node: Core, timeout: float | None) -> bool:
         node.drained = told and done and not any(part.failed for part in parts)
     await node.aclose()
     return node.drained
+
+
+async def _told(node: Core, parts: list[Draining], left: Callable[[], float | None]) -> bool:
+    """Wait until the other members know: they send no new requests then, and have taken back those
+    that they had not sent whole. Then until what they had sent before has come, over whichever
+    link, and has been refused. If there is no time-out: as long as a frame comes every `STALLED`
+    seconds from each one that is waited for."""
+    know = await _asked(node, parts, False, left)
+    return await _asked(node, parts, True, left) and know
+
+
+async def _asked(node: Core, parts: list[Draining], every: bool,
+                 left: Callable[[], float | None]) -> bool:
+    limit = left()
+    asked = [part.ask(every, STALLED if limit is None else None) for part in parts]
+    try:
+        done = await node.until(lambda: all([one.over() for part in asked for one in part]), limit)
+    finally:
+        answered = [part.asked(questions) for part, questions in zip(parts, asked, strict=True)]
+    return done and all(answered)
 
 
 def _failures(links: Links) -> int:

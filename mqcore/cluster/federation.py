@@ -172,7 +172,8 @@ class Gateway:
 
     def start(self) -> Self:
         """astart(), blocking."""
-        started: Self = self.node.loop.call(self.astart)
+        started: Self = self.node.loop.call(
+            self.astart, undo=lambda made: self.node.loop.spawn(self.aclose))
         return started
 
     def close(self) -> None:

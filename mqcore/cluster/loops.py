@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -25,6 +26,31 @@ from mqcore.errors import Forked, StateError
 LOOK = 1.0      # seconds between two looks whether the loop of a blocking call still runs
 POOL = 32       # threads of plain (not async) handlers
 LASTING = 288   # threads of what may last: plain handlers of tunnels, look-ups of names
+
+
+class _Calling:
+    """What a blocking call runs on the loop. The exception of a signal handler may end that call
+    in its thread at any moment: see give_up()."""
+
+    def __init__(self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...],
+                 undo: Callable[[Any], Any] | None) -> None:
+        self._function, self._args, self._undo = function, args, undo
+        self._made: list[Any] = []
+        self.given_up = False
+        self.cancel: Callable[[], Any] = _nothing
+
+    async def run(self) -> Any:
+        result = await self._function(*self._args)
+        self._made.append(result)       # and it is over, before anything else runs on the loop
+        return result
+
+    def give_up(self) -> None:
+        """On the loop: the caller does not get the result. What runs is cancelled, and what it has
+        made by now is undone."""
+        self.given_up = True
+        self.cancel()
+        if self._made and self._undo is not None:
+            self._undo(self._made.pop())
 
 
 class Loop:
@@ -85,14 +111,17 @@ class Loop:
         of LASTING other threads."""
         raise NotImplementedError
 
-    def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        """Run a coroutine function on the loop, from another thread, and wait for its result."""
+    def call(self, function: Callable[..., Awaitable[Any]], *args: Any,
+             undo: Callable[[Any], Any] | None = None) -> Any:
+        """Run a coroutine function on the loop, from another thread, and wait for its result.
+        undo(result) is called on the loop's thread if a signal handler raises here when there is
+        one: the caller does not get it."""
         if self.inherited:      # the loop's thread is not here: no thread would answer
             raise _forked()
         if threading.get_ident() == self.thread and not self.over:
             raise StateError("a blocking call would stop the event loop of this node",
                              hint="await the call of the same name that begins with a")
-        return self._call(function, *args)
+        return self._call(_Calling(function, args, undo))
 
     @property
     def over(self) -> bool:
@@ -104,7 +133,7 @@ class Loop:
         """It is the parent process's. What a forked child closes there is left as it is."""
         return self.pid != os.getpid()
 
-    def _call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    def _call(self, calling: _Calling) -> Any:
         raise NotImplementedError
 
     async def aclose(self) -> None:
@@ -120,7 +149,8 @@ class NoLoop(Loop):
     def check(self) -> None:
         raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")
 
-    def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    def call(self, function: Callable[..., Awaitable[Any]], *args: Any,
+             undo: Callable[[Any], Any] | None = None) -> Any:
         raise StateError("this node has not joined yet", hint="with cluster.join(...)")
 
 
@@ -205,28 +235,33 @@ class AsyncioLoop(Loop):
         return await self.loop.run_in_executor(pool, copy_context().run, _contained,
                                                function, *args)
 
-    def _call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        asyncio: Any = sys.modules["asyncio"]
-        with self._door:
-            if self._ended:
-                raise _gone()
-            running = function(*args)
-            try:
-                future = asyncio.run_coroutine_threadsafe(running, self.loop)
-            except RuntimeError:
-                running.close()     # type: ignore[attr-defined]
-                raise _gone() from None
+    def _call(self, calling: _Calling) -> Any:
+        future: Future[Any] = Future()
         try:
+            with self._door:
+                if self._ended:
+                    raise _gone()
+                try:
+                    self.loop.call_soon_threadsafe(self._begin, calling, future)
+                except RuntimeError:
+                    raise _gone() from None
             while not wait([future], LOOK).done:
                 if self.loop.is_closed():       # between the call and its first step
                     raise _gone()
             return future.result()
         except CancelledError:
             raise _cut_off() from None
-        except BaseException:
-            if not self.loop.is_closed():
-                future.cancel()
+        except BaseException as error:
+            if not future.done() or future.cancelled() or future.exception() is not error:
+                with suppress(RuntimeError):    # the loop has ended
+                    self.loop.call_soon_threadsafe(calling.give_up)
             raise
+
+    def _begin(self, calling: _Calling, future: Future[Any]) -> None:
+        if not calling.given_up:
+            task = self.loop.create_task(calling.run())
+            calling.cancel = task.cancel
+            task.add_done_callback(partial(_hand_over, future))
 
     @property
     def over(self) -> bool:
@@ -349,13 +384,24 @@ class TrioLoop(Loop):
         return await self.trio.to_thread.run_sync(_contained, function, *args, limiter=limiter,
                                                   abandon_on_cancel=True)
 
-    def _call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    def _call(self, calling: _Calling) -> Any:
+        scope = self.trio.CancelScope()
+        calling.cancel = scope.cancel
+
+        async def run() -> Any:
+            with scope:
+                return await calling.run()
+
         try:
-            return self.trio.from_thread.run(function, *args, trio_token=self.token)
+            return self.trio.from_thread.run(run, trio_token=self.token)
         except self.trio.RunFinishedError:
             raise _gone() from None
         except self.trio.Cancelled:
             raise _cut_off() from None
+        except BaseException:
+            with suppress(self.trio.RunFinishedError):
+                self.token.run_sync_soon(calling.give_up)
+            raise
 
     async def aclose(self) -> None:
         with self.trio.CancelScope(shield=True):
@@ -397,6 +443,17 @@ def _look_at(task: Any) -> None:
     """Else asyncio logs an exception that was never retrieved."""
     if not task.cancelled():
         task.exception()
+
+
+def _hand_over(future: Any, task: Any) -> None:
+    """To the thread that waits for the task, if it still does."""
+    if task.cancelled():
+        future.cancel()
+        future.set_running_or_notify_cancel()
+    elif (error := task.exception()) is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())
 
 
 def _forked() -> Forked:

@@ -208,7 +208,10 @@ class Core:
         also if a link broke before the answers and publications over it have certainly arrived, or
         a tunnel before what this node sent over it, unless its member has left, or if a member that
         is linked has not learnt of it: its requests may be lost. If another call closes the node
-        first: its result, False for aclose()."""
+        first: its result, False for aclose().
+
+        None: as long as that takes, also if a handler, a request or a tunnel has no end. A member
+        that sends nothing for 2 s, or answers nothing for 60 s, is not waited for: False."""
         self.check_here()
         limit_of(timeout)
         return await drain(self, timeout)

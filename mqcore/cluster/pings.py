@@ -6,10 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
-from mqcore.cluster.drain import LOOK
+from mqcore.cluster.window import REPORT
 
 if TYPE_CHECKING:
     from mqcore.cluster.link import Link
+
+MUTE = 60.0             # seconds in which a member answers a Ping, however slow its link,
+LOOK = 0.1              # of which the time between two looks counts as so many at most
 
 
 class Pings:
@@ -21,40 +24,17 @@ class Pings:
         self.pings: dict[tuple[Link, int], tuple[int, int]] = {}
         self._number = 0            # of the last one
 
-    async def taken(self, links: list[Link], timeout: float | None,
-                    silence: float | None = None) -> bool:
+    async def taken(self, links: list[Link], timeout: float | None) -> bool:
         """Wait until all that was sent over these links has been taken, or they are broken. Those
-        that are full are asked as soon as they have room. False: it lasts longer, or no frame came
-        from one of them for `silence` seconds, which is not waited for then."""
-        unasked, asked = list(links), set()
-        heard: dict[Link, tuple[int, float]] = {}   # frames of a link, and seconds since the last
-        silent: set[Link] = set()
-        looked = time.monotonic()
-
-        def taken() -> bool:
-            nonlocal looked
-            for link in unasked[:]:
-                if number := self.ping(link):
-                    asked.add((link, number))
-                if number or not link.usable:
-                    unasked.remove(link)
-            waiting = {link for link, _ in asked & self.pings.keys() if link.usable}.union(unasked)
-            before, looked = looked, time.monotonic()
-            for link in waiting - silent:
-                came, (known, quiet) = link.session.frames_in, heard.get(link, (-1, 0.0))
-                # a process that stood still itself has to read first
-                quiet = quiet + min(LOOK, looked - before) if came == known else 0.0
-                heard[link] = came, quiet
-                if silence is not None and quiet >= silence:
-                    silent.add(link)
-            return not waiting - silent
-
+        that are full are asked as soon as they have room. False: it lasts longer, or, if there is
+        no time-out, one was given up, see Question."""
+        asked = [Question(link, patient=timeout is not None) for link in links]
         try:
-            done: bool = await self.node.until(taken, timeout)
-            return done and not silent
+            done: bool = await self.node.until(lambda: all([one.over() for one in asked]), timeout)
+            return done and not any(one.given_up for one in asked)
         finally:
-            for ping in asked:
-                self.pings.pop(ping, None)
+            for one in asked:
+                one.forget()
 
     def ping(self, link: Link) -> int:
         """Its number. 0: it has not been sent."""
@@ -86,3 +66,47 @@ class Pings:
         link.confirmed = max(link.confirmed, arrived[0])
         link.session.window.confirm(arrived[1])
         return True
+
+
+class Question:
+    """A Ping over a link, as soon as it has room, and whether it has been answered.
+
+    It may be given up, though the link is not broken: if no frame comes for `silence` seconds, or,
+    unless it is patient, no answer for `MUTE` seconds. Each report of what was sent before the Ping
+    begins these `MUTE` seconds anew: on a slow link there may be much of that."""
+
+    def __init__(self, link: Link, silence: float | None = None, patient: bool = False) -> None:
+        self.link, self._pings = link, link.links
+        self._silence, self._patient = silence, patient
+        self.given_up = False
+        self._number = 0
+        self._before = 0            # bytes ever that were sent before the Ping
+        self._looked = time.monotonic()
+        self._frames, self._quiet = -1, 0.0     # frames ever that came, seconds since the last;
+        self._taken, self._waited = -1, 0.0     # parts that were reported, seconds since the last
+
+    def over(self) -> bool:
+        link = self.link
+        if not self._number and (number := self._pings.ping(link)):
+            self._number = number
+            self._before = self._pings.pings[link, number][1]
+        if not self.given_up and link.usable \
+                and (not self._number or (link, self._number) in self._pings.pings):
+            self._look()
+            return self.given_up
+        return True
+
+    def _look(self) -> None:
+        before, self._looked = self._looked, time.monotonic()
+        passed = min(LOOK, self._looked - before)   # a process that stood still has to read first
+        session = self.link.session
+        came, reported = session.frames_in, session.window.taken
+        taken = (min(reported, self._before) if self._number else reported) // REPORT
+        self._quiet = self._quiet + passed if came == self._frames else 0.0
+        self._waited = self._waited + passed if taken == self._taken else 0.0
+        self._frames, self._taken = came, taken
+        self.given_up = self._silence is not None and self._quiet >= self._silence \
+            or not self._patient and self._waited >= MUTE
+
+    def forget(self) -> None:
+        self._pings.pings.pop((self.link, self._number), None)

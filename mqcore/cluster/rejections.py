@@ -1,6 +1,6 @@
 """Nodes without the cluster's key, or that refuse this one. Each is tried again and again, so there
-is an event when that begins and one when it ends. `stats()` counts every attempt, also of those
-that are not remembered because there are too many."""
+is an event when that begins and one when it ends. `stats()` counts every attempt, and those of
+nodes that are not remembered, because there are too many, as `rejections_untold` once more."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Rejections(dict[str, KeyRejected]):
         self._event = event
         # of nodes that connect: host and reason, and when one last did
         self._hosts: dict[tuple[str, str], float] = {}
+        self.untold = 0         # attempts that are not remembered
 
     def add(self, url: str, reason: str, why: str = "key") -> None:
         """The node at this address was tried."""
@@ -29,6 +30,7 @@ class Rejections(dict[str, KeyRejected]):
                             why="banned" if why == "banned" else "key")
         before = self.pop(url, None)
         if len(self) == MOST:
+            self.untold += 1
             return
         self[url] = error
         if before is None or before.text != error.text:
@@ -43,10 +45,17 @@ class Rejections(dict[str, KeyRejected]):
         """A node has connected from there. Its id is unknown, since there was no handshake."""
         before = self._hosts.pop((host, reason), None)
         if len(self._hosts) == MOST:
+            self.untold += 1
             return
         self._hosts[host, reason] = now
         if before is None:
             self._event("key rejected", None, reason, url=host)
+
+    def explain(self) -> list[str]:
+        """A line if there are, or were, too many."""
+        return [f"  {self.untold} attempts that have no event, because nodes at {MOST} other "
+                "addresses, or hosts, do not hold this cluster's key or refuse this node"] \
+            if self.untold else []
 
     def tick(self, now: float) -> None:
         for one in [one for one, last in self._hosts.items() if now - last > QUIET]:

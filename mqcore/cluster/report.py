@@ -45,6 +45,7 @@ def stats(node: Core) -> dict[str, Any]:
                        "unresolved": node.pulse.names.dropped if node.pulse.names else 0},
         "beacon": None if node.sources.beacon is None else node.sources.beacon.stats(),
         "records_refused": node.directory.refused,
+        "rejections_untold": node.rejections.untold,
     }
 
 
@@ -84,6 +85,7 @@ def explain(node: Core) -> str:
     lines += node.sources.explain()
     lines += [f"  {error.text}" for url, error in node.rejections.items()
               if url not in node.links.dials]
+    lines += node.rejections.explain()
     if node.pulse.names is not None:
         lines += [f"  the host name {host} does not resolve: {error}; its member is reached over "
                   "links alone" for host, error in node.pulse.names.failing().items()]

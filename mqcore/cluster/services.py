@@ -386,7 +386,7 @@ class Service:
 
     def start(self) -> Self:
         """astart(), blocking."""
-        started: Self = self.node.loop.call(self.astart)
+        started: Self = self.node.loop.call(self.astart, undo=lambda made: self._withdraw())
         return started
 
     def stop(self, timeout: float | None = 5.0) -> bool:

@@ -86,6 +86,13 @@ class Feed:
         for bell in self._bells:
             bell.wake()
 
+    def _put_back(self, message: Publication) -> None:
+        self._messages.appendleft(message)
+        self._bytes += len(message.body) + self.COST
+        self.delivered -= 1
+        for bell in self._bells:
+            bell.wake()
+
     @property
     def waiting(self) -> int:
         return len(self._messages)
@@ -152,7 +159,8 @@ class Feed:
 
     def recv(self, *, timeout: float | None = None) -> Publication:
         """arecv(), blocking."""
-        found: Publication = self._node.loop.call(lambda: self.arecv(timeout=timeout))
+        found: Publication = self._node.loop.call(
+            lambda: self.arecv(timeout=timeout), undo=self._put_back)
         return found
 
     def close(self) -> None:
@@ -161,7 +169,7 @@ class Feed:
 
     def start(self) -> Self:
         """astart(), blocking."""
-        started: Self = self._node.loop.call(self.astart)
+        started: Self = self._node.loop.call(self.astart, undo=lambda made: self.end())
         return started
 
     def __enter__(self) -> Self:

@@ -229,7 +229,8 @@ class Tunnel:
         self._node.loop.call(lambda: self.asend(data, timeout=timeout))
 
     def recv(self, *, timeout: float | None = None) -> bytes:
-        message: bytes = self._node.loop.call(lambda: self.arecv(timeout=timeout))
+        message: bytes = self._node.loop.call(
+            lambda: self.arecv(timeout=timeout), undo=self._put_back)
         return message
 
     def send_eof(self) -> None:
@@ -256,6 +257,10 @@ class Tunnel:
             yield message
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _put_back(self, message: bytes) -> None:
+        self._flow.messages.appendleft((message, 0))    # its credit has gone back
+        self._wake(self._readers)
 
     def _send(self, frame: frames.Frame) -> None:
         """A frame other than a message's. What a broken link loses of these, resuming makes up."""

@@ -267,7 +267,8 @@ class Opening:
             await self._tunnel.aclose()
 
     def __enter__(self) -> Tunnel:
-        tunnel: Tunnel = self._node.loop.call(self._open)
+        tunnel: Tunnel = self._node.loop.call(
+            self._open, undo=lambda made: self._node.loop.spawn(made.aclose))
         return tunnel
 
     def __exit__(self, *exc: object) -> None:

@@ -1,11 +1,12 @@
 """Requests that are on their way to a member when it drains."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from mqcore import cluster
-from mqcore.cluster import drain, frames
+from mqcore.cluster import drain, frames, pings
 from mqcore.testing import SlowLink
 
 LIMIT = 50.0
@@ -177,5 +178,88 @@ def test_a_member_that_says_nothing_is_not_waited_for(once, key, monkeypatch):
             slow.stall()
             assert await server.adrain(None) is False
             assert await other.until(lambda: not other.members("it"), LIMIT)
+
+    once(lambda: calling(use)(key))
+
+
+def asked(net, found):
+    """Note the member of each Ping from now on."""
+    ping = net.links.ping
+
+    def noted(link):
+        found.append(link.member.id)
+        return ping(link)
+
+    net.links.ping = noted
+
+
+def test_silent_members_are_waited_for_once_and_all_at_the_same_time(once, key, monkeypatch):
+    """That of a gateway, too."""
+    monkeypatch.setattr(drain, "STALLED", 0.2)
+
+    async def use(server, client, work, slow):
+        fed, found = cluster.Key.generate(), []
+        async with server.afederate("west", fed, udp=False, url=NOWHERE, exports="it") as gateway:
+            with SlowLink(gateway.fed.links.urls[0]) as there:
+                async with cluster.ajoin(fed, udp=False, url=NOWHERE, seeds=[there.url]) as east:
+                    await east.await_members("it", timeout=LIMIT)
+                    slow.stall()
+                    there.stall()
+                    asked(server, found)
+                    asked(gateway.fed, found)
+                    assert await server.adrain(None) is False
+                    assert found == [client.id, east.id]
+
+    once(lambda: calling(use)(key))
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_member_that_sends_and_answers_no_ping(once, key, monkeypatch, answers):
+    """It is given up after a while, also if answers to it have not arrived for certain."""
+    monkeypatch.setattr(pings, "MUTE", 0.2)
+
+    async def use(server, client, work, slow):
+        client.handlers[frames.Ping] = lambda link, frame: None
+        if answers:
+            assert await client.arequest("it", b"", timeout=LIMIT) == b"server"
+            await server.services["it"].astop()
+
+        async def publish():
+            while True:
+                await client.apublish("a.topic", b"x")
+                await asyncio.sleep(0.01)
+
+        async with server.asubscribe("a.topic"):
+            publishing = asyncio.ensure_future(publish())
+            assert await server.adrain(None) is False
+        publishing.cancel()
+
+    once(lambda: calling(use)(key))
+
+
+def test_reports_of_what_was_sent_before_are_signs_of_life(once, key, monkeypatch):
+    """Those of later messages are not: who reports them has had the Ping."""
+    monkeypatch.setattr(pings, "MUTE", 2 * pings.LOOK)
+
+    async def use(server, client, work, slow):
+        client.handlers[frames.Ping] = lambda link, frame: None
+        [link] = server.links.by_rid.values()
+        now = [0.0]
+        monkeypatch.setattr(pings, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        window = link.session.window
+        window.send(3 * pings.REPORT)
+        question = pings.Question(link)
+        for _ in range(2):
+            for _ in range(2):
+                now[0] += 1
+                assert not question.over()
+            window.took(pings.REPORT, 0.0)
+        window.send(9 * pings.REPORT)
+        while not question.over():
+            now[0] += 1
+            window.took(pings.REPORT, 0.0)
+        monkeypatch.undo()
+        question.forget()
+        assert question.given_up and window.unacked > 5 * pings.REPORT
 
     once(lambda: calling(use)(key))

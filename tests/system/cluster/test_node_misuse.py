@@ -123,12 +123,7 @@ def test_blocking_calls_after_the_end(key):
 def test_a_blocking_call_while_the_node_leaves(caplog, monkeypatch, recwarn):
     """One that was made before begins, and finds that out. None is left behind in a loop that has
     ended."""
-    begun, scheduled, real = [], threading.Event(), asyncio.run_coroutine_threadsafe
-
-    def schedule(*args):
-        future = real(*args)
-        scheduled.set()
-        return future
+    begun, scheduled = [], threading.Event()
 
     async def call():
         begun.append(True)
@@ -140,13 +135,19 @@ def test_a_blocking_call_while_the_node_leaves(caplog, monkeypatch, recwarn):
 
     async def main():
         loop = loop_here(pytest.fail)
+        real = loop.loop.call_soon_threadsafe
+
+        def schedule(*args):
+            real(*args)
+            scheduled.set()
+
+        monkeypatch.setattr(loop.loop, "call_soon_threadsafe", schedule)
         thread = threading.Thread(target=make, args=(loop,))
         thread.start()
         assert scheduled.wait(LIMIT)        # and the loop has had no turn since
         await loop.aclose()
         return loop, thread
 
-    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", schedule)
     loop, thread = asyncio.run(main())
     thread.join()
     make(loop)

@@ -93,11 +93,15 @@ def test_what_is_remembered_is_bounded():
     """What goes beyond it is not told, as it could be told at each attempt otherwise."""
     told = []
     table = Rejections(lambda *event, **at: told.append((event, at)))
+    assert table.explain() == []
     for now in range(3):
         for number in range(3 * MOST):
             table.add(f"tcp://10.0.0.1:{number}", "no")
             table.connected(f"10.0.0.{number}", "no", now)
     assert len(table) == MOST == len(table._hosts) and len(told) == 2 * MOST
+    assert table.untold == 3 * 2 * 2 * MOST
+    [line] = table.explain()
+    assert f"{table.untold} attempts that have no event" in line
     told.clear()
     table.add("tcp://10.0.0.1:1", "another reason")
     assert len(told) == 1
@@ -150,5 +154,21 @@ def test_a_member_that_claims_the_address_ends_no_rejection(run, key):
                                            LIMIT)
                     assert list(net.rejections) == [url] and "does not hold" in net.explain()
                     assert "rejection over" not in kinds(events)
+
+    run(main)
+
+
+def test_what_is_not_told_is_said(run, key, monkeypatch):
+    monkeypatch.setattr(rejections, "MOST", 0)
+
+    async def main():
+        async with cluster.ajoin(key, udp=False) as net:
+            assert net.stats()["rejections_untold"] == 0 and "attempts" not in net.explain()
+            async with cluster.ajoin(cluster.Key.generate(), udp=False, seeds=net.url) as wrong:
+                for node in (net, wrong):
+                    assert await node.until(lambda node=node: node.rejections.untold, LIMIT)
+                    assert node.stats()["rejections_untold"]
+                    assert "attempts that have no event" in node.explain()
+                    assert not node.rejections
 
     run(main)
