@@ -61,9 +61,12 @@ def test_a_hook_that_raises_does_not_end_the_thread():
 def test_timers_run_in_order_and_never_early(loop):
     seen, done = [], threading.Event()
     now = time.monotonic()
-    for delay in random.Random(1).sample([0.03, 0.01, 0.02, 0.0, 0.005], 5):
-        loop.call_at(now + delay, lambda d=delay: seen.append((d, time.monotonic())))
-    loop.call_at(now + 0.04, done.set)
+
+    def add():                  # on its thread, where none runs meanwhile
+        for delay in random.Random(1).sample([0.03, 0.01, 0.02, 0.0, 0.005], 5):
+            loop.call_at(now + delay, lambda d=delay: seen.append((d, time.monotonic())))
+        loop.call_at(now + 0.04, done.set)
+    loop.call_wait(add)
     assert done.wait(10)
     assert [d for d, _ in seen] == [0.0, 0.005, 0.01, 0.02, 0.03]
     assert all(at >= now + d for d, at in seen)
