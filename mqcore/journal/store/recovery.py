@@ -294,11 +294,8 @@ def _cover(fd: int, segment: Segment, walk: Walk, size: int) -> int:
     if pos == size:
         return pos
     block = checkpoint(walk.next, walk.next, segment.salt, walk.low, walk.high)
-    count = (size - pos) // len(block)      # these lie in the file and take no room on the disk
-    while count:
-        some = min(count, CHUNK // len(block))
+    while some := min(size - pos, CHUNK) // len(block):     # over the tail, where room is
         pos += _write(fd, block * some, pos)
-        count -= some
     if pos < size:
         try:
             pos += _write(fd, block, pos)
