@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from mqcore.base.described import described
+from mqcore.base.rarely import Rarely
 from mqcore.bridge.errors import BridgeLost
 
 if TYPE_CHECKING:
@@ -17,6 +20,9 @@ S = TypeVar("S", bound="Side")
 FIRST, LONGEST = 0.1, 30.0      # seconds of pause
 OPENING = 30.0                  # until an open() counts as failed
 CLOSING = 5.0
+
+_log = logging.getLogger("mqcore.bridge.connection")
+_log.addFilter(Rarely())
 
 
 class Connection(Generic[S]):
@@ -61,6 +67,9 @@ class Connection(Generic[S]):
             await asyncio.sleep(self._pause * random.uniform(0.75, 1.25))
 
     async def _failed(self, error: BaseException) -> None:
+        if not self._pause:         # the first failure since it worked
+            _log.warning(f"a bridge tries again to connect {self.side.explain()}: "
+                         f"{described(error)}")     # Rarely looks at the text without arguments
         self.error = error
         self.reconnects += 1
         self._pause = min(max(2 * self._pause, self._first), self._longest)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import mqcore as mq
+from mqcore import _unknown as unknown
 from mqcore import journal
 from mqcore.bridge.address import Address
 from mqcore.bridge.message import TOMBSTONE, Message
@@ -162,10 +163,19 @@ class Topic(Plugin):
     )
 
     def source(self, at: Address) -> Source:
-        return TopicSource(at)
+        return TopicSource(self._checked(at))
 
     def target(self, at: Address) -> Target:
-        return TopicTarget(at)
+        return TopicTarget(self._checked(at))
+
+    def _checked(self, at: Address) -> Address:
+        """OptionError for settings of a transport where there is none."""
+        folder, question, others = at.url.partition("?")
+        if question and "://" not in folder:
+            name = others.partition("=")[0]
+            raise mq.OptionError(f"journal: has no setting {name!r}", hint=unknown.nearest(
+                name, tuple(row.name for row in self.settings)))
+        return at
 
 
 plugin = Topic()

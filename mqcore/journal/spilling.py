@@ -100,8 +100,10 @@ class Spill(Running):
         if others wait there. Waits only while max_bytes are there, for up to `timeout` seconds
         (the socket's send_timeout). Then it raises SendTimeout, and the message is not sent.
 
-        Also raises JournalWriteError (a full disk: the message is not taken), the error that
-        has ended the forwarding, SocketClosed.
+        Also raises JournalWriteError (a full disk), the error that has ended the forwarding,
+        SocketClosed. After JournalWriteError the message is not taken, unless fsync="always" and
+        the error's `taken` is 1: then it is not durable yet, and is sent in its turn. Do not send
+        that message again.
         """
         self._send((data,), timeout)
 
@@ -181,10 +183,14 @@ class Spill(Running):
             size = _size(parts)
             if not self._fits(size):
                 return False
-            self._writer.append(parts[-1], headers=[(PART, part) for part in parts[:-1]])
-            self._held += size
-            self._spilled += 1
-            self._changed.notify_all()
+            before = self._writer.next
+            try:
+                self._writer.append(parts[-1], headers=[(PART, part) for part in parts[:-1]])
+            finally:
+                if self._writer.next > before:      # kept, even if it could not be synced
+                    self._held += size
+                    self._spilled += 1
+                    self._changed.notify_all()
             return True
 
     # -- forwarding --

@@ -123,6 +123,26 @@ def test_the_window_bounds_what_is_held():
     asyncio.run(main())
 
 
+def test_an_outage_is_reported_once_with_its_reason(caplog, tmp_path):
+    class Shut(Sink):
+        refusals = 5
+
+        async def open(self):
+            if self.refusals:
+                self.refusals -= 1
+                raise ConnectionRefusedError(f"100% of {tmp_path}")
+
+    async def main():
+        source = Numbers(100)
+        runner = Runner(source, Shut(source), pause=0.001, longest_pause=0.001)
+        await moved(runner, lambda: len(source.done) == 100)
+        assert runner.stats().target_reconnects == 5
+    asyncio.run(main())
+    said = [row.getMessage() for row in caplog.records if row.levelname == "WARNING"]
+    assert said == ["a bridge tries again to connect sink: ConnectionRefusedError: "
+                    f"100% of {tmp_path}"]
+
+
 @pytest.fixture
 def default_context():
     """The bridge's sockets are the default context's, which ends with the test."""

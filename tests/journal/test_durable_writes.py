@@ -278,6 +278,34 @@ def test_a_torn_tail_is_covered_and_not_cut(tmp_path):
     assert journal.store.recovery.verify(tmp_path / "default" / "0").findings == []
 
 
+@pytest.mark.parametrize("n", [1, 127, 128, 129, 5000])
+def test_a_torn_tail_on_a_full_disk_is_covered_at_the_first_attempt(tmp_path, monkeypatch, n):
+    """As after a writer that was killed there. What lies in the file can be overwritten; a write
+    behind its end is cut short, and the next one fails."""
+    with journal.open(tmp_path, "a") as writer:
+        writer.append(b"x")
+    [path] = segment_files(tmp_path)
+    with open(path, "ab") as stream:
+        stream.write(b"\xff" * n)
+    real, refused = os.pwrite, []
+
+    def full(fd, raw, at):
+        room = os.fstat(fd).st_size - at
+        if room <= 0:
+            refused.append(at)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, raw[:room], at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with journal.open(tmp_path, "a") as writer:
+        monkeypatch.undo()
+        assert bool(refused) == bool(n % 128)       # the size of a checkpoint
+        assert [dropped.bytes for dropped in writer.recovered] == [n] and writer.append(b"y") == 1
+    with journal.open(tmp_path, "a") as writer:
+        assert writer.recovered == ()
+    assert contents(tmp_path) == [b"x", b"y"]
+
+
 FOLLOWER = """
 import sys
 from mqcore import journal

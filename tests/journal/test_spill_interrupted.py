@@ -1,11 +1,13 @@
 """A spill whose stop() an exception interrupts, one whose thread does not start, and
-tasks beside one that has always room; bounds of small messages."""
+tasks beside one that has always room; bounds of small messages, and of those that are kept but not
+durable."""
 
 import asyncio
 import threading
 
 import pytest
 import trio
+from mqcore.testing.native.journal_disk import Disk
 from waiting import until
 
 import mqcore as mq
@@ -149,3 +151,26 @@ def test_messages_of_few_bytes_are_bounded_as_well(tmp_path, push, pull, parts):
             assert pull.recv_parts() == parts
         out.wait_empty(LIMIT)
         assert (out.stats().waiting, out.stats().waiting_bytes) == (0, 0)
+
+
+def test_a_message_that_is_kept_but_not_durable_counts(tmp_path, push, pull):
+    """With fsync="always" a full disk may refuse to sync what the writer keeps, and that is sent:
+    the error says so, and max_bytes bounds it."""
+    disk = Disk()
+    with journal.spill(push, tmp_path, fsync="always", max_bytes=1120) as out:
+        disk.attach(out._writer)
+        disk.fail(room=0)
+        for n in range(10):
+            with pytest.raises(journal.JournalFull) as caught:
+                out.send(b"%0100d" % n)
+            assert caught.value.taken == 1
+        with pytest.raises(mq.SendTimeout, match="max_bytes"):
+            out.send(b"x", timeout=0)
+        stats = out.stats()
+        assert (stats.spilled, stats.waiting, stats.waiting_bytes) == (10, 10, 1120)
+        disk.fail(room=-1)
+        pull.connect(push.endpoints[0].url)
+        assert [int(pull.recv()) for _ in range(10)] == list(range(10))
+        out.wait_empty(LIMIT)
+        stats = out.stats()
+        assert (stats.forwarded, stats.waiting, stats.waiting_bytes) == (10, 0, 0)

@@ -294,16 +294,15 @@ def _cover(fd: int, segment: Segment, walk: Walk, size: int) -> int:
     if pos == size:
         return pos
     block = checkpoint(walk.next, walk.next, segment.salt, walk.low, walk.high)
-    count = -(-(size - pos) // len(block))
-    try:
-        while count:
-            some = min(count, CHUNK // len(block))
-            pos += _write(fd, block * some, pos)
-            count -= some
-    except OSError as error:
-        if error.errno not in NO_ROOM or size - pos >= len(block):
-            raise
-        os.ftruncate(fd, pos)   # less than a header, and no reader looks for one there
+    while some := min(size - pos, CHUNK) // len(block):     # over the tail, where room is
+        pos += _write(fd, block * some, pos)
+    if pos < size:
+        try:
+            pos += _write(fd, block, pos)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            os.ftruncate(fd, pos)   # less than a header, and no reader looks for one there
     os.fsync(fd)
     return pos
 

@@ -37,6 +37,8 @@ def test_it_settles_before_it_ends(start, url, tmp_path, ctx, number, status):
     (("pull+bind:ipc://x",), "TARGET"),
     (("nothing://x", "journal:y"), "nothing"),
     (("journal:x", "journal:y"), "group"),
+    (("pull:ipc://x", "journal:y?tpic=a"), "topic"),     # not a folder called "y?tpic=a"
+    (("journal:x?grup=a&group=b", "journal:y"), "group"),
     (("pull:ipc://x", "journal:y", "--dead", "nothing://z"), "nothing"),
 ])
 def test_mistakes(args, word):
