@@ -111,18 +111,21 @@ class Endpoints(Peers):
             endpoint.set_closer(lambda: self.end(endpoint))
             listener.accept()  # not before: a connection needs the endpoint
         except BaseException:  # including Ctrl-C
-            self._withdraw(listener)
+            if self._withdraw(listener) and listener.told:
+                self.emit(events.Closed, listener.endpoint, None, "")
             raise
         return endpoint
 
-    def _withdraw(self, node: Any) -> None:
-        """Undo a bind() or connect() that failed halfway."""
+    def _withdraw(self, node: Any) -> bool:
+        """Undo a bind() or connect() that failed halfway. False: nothing was begun, or another
+        thread has ended it."""
         with self.hub.lock:
-            for endpoint in [endpoint for endpoint, one in list(self.nodes.items())
-                             if one is node]:
+            gone = [endpoint for endpoint, one in list(self.nodes.items()) if one is node]
+            for endpoint in gone:
                 del self.nodes[endpoint]
                 self.count(endpoint, False)
         node.stop()
+        return bool(gone)
 
     def connect(self, text: str, **given: Any) -> Endpoint:
         parsed = url.parse(text)

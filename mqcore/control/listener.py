@@ -44,6 +44,7 @@ class Listener:
         self.transport = transport
         self.options = options
         self.address = ""  # the actual address, in the transport's form
+        self.told = False  # "listening" has been reported
         self.accepted = 0
         self.paused = 0  # how often the process ran out of descriptors
         self._on_accept = on_accept
@@ -95,6 +96,7 @@ class Listener:
     def _start(self) -> None:
         if self._stopped:  # by another thread, since listen()
             return
+        self.told = True
         self._event("listening", None)  # before anything comes of it
         if getattr(self.transport, "accepts", True):
             for sock in self._sockets:

@@ -2,10 +2,12 @@
 
 Each message has the next number. What is between two numbers is lost, and what was delivered or
 counted as lost does not count again. Networks without authentication carry forged numbers, too. So
-a number that is far from the one that is due waits for a second one that follows it (RFC 3550,
-appendix A.1). Until then the due number stays, and the message is discarded. If the next message of
-the source follows the discarded one, the source has begun anew, or was away for long: the gap is
-lost, with the discarded message. Else the discarded one counts as malformed.
+a message whose number is far from the one that is due is discarded, until a second one follows it
+(RFC 3550, appendix A.1). If the next message of the source does, the source has begun anew, or was
+away for long: the discarded message is lost, with the gap. Else it counts as malformed. Nor is the
+first number of all certain, before another one follows it.
+
+A source whose messages arrive with more than `AHEAD` missing between any two is not heard.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -16,17 +18,31 @@ cdef enum:
     FAR = 1 << 30             # between two numbers: the source has begun anew, and nothing is lost
 
 cdef struct Sequence:         # all 0: nothing is known of the source
-    uint64_t due              # the next number
-    uint64_t follows          # the number after the one that is doubted
-    bint known                # `due` is one
-    bint doubts               # `follows` is one
+    uint64_t first            # the number that it began with
+    uint64_t due              # the next one
+    uint64_t doubted          # the last one that was discarded
+    int64_t doubts            # messages discarded, all near `doubted`
+    bint takes                # whether `doubted` is a message's, or only the next message's
+    bint known                # `first` and `due` are there
+    bint sure                 # another number has followed `first`
 
 
 cdef inline void sequence_begin(Sequence* s, uint64_t number) noexcept nogil:
     """A source that is not known begins with this number, whether its message arrives or not."""
     if not s.known:
         s.known = True
-        s.due = number
+        s.first = s.due = number
+
+
+cdef inline void sequence_doubt(Sequence* s, uint64_t number, bint takes,
+                                int64_t* malformed) noexcept nogil:
+    cdef int64_t since = <int64_t> (number - s.doubted)
+    if s.doubts and not -AHEAD <= since <= AHEAD:
+        malformed[0] += s.doubts
+        s.doubts = 0
+    s.doubts += 1
+    s.doubted = number
+    s.takes = takes
 
 
 cdef inline int64_t sequence_gap(Sequence* s, uint64_t number, bint takes,
@@ -35,21 +51,21 @@ cdef inline int64_t sequence_gap(Sequence* s, uint64_t number, bint takes,
     the caller adds 1 to `due` if it takes a number. Below 0: discard it. takes: whether this
     message has the number; else its next message has. Asked again about a number that it has not
     discarded, it returns 0."""
-    cdef bint follows = s.doubts and number - s.follows <= AHEAD
+    cdef uint64_t since = number - s.doubted
     cdef int64_t gap
     sequence_begin(s, number)
     gap = <int64_t> (number - s.due)
-    if not -BEHIND <= gap <= AHEAD:
-        if not follows:
-            malformed[0] += s.doubts
-            s.doubts = True
-            s.follows = number + takes
-            return -1
-        if not 0 < gap <= FAR:
-            gap = 0
-        s.due = number
-    else:
+    if -(BEHIND if s.sure else AHEAD) <= gap <= AHEAD:
         malformed[0] += s.doubts
+        s.sure |= gap >= 0 and number != s.first
         s.due += <uint64_t> max(gap, <int64_t> 0)
-    s.doubts = False
+    elif s.doubts and since - s.takes <= AHEAD:
+        if not 0 < gap <= FAR:
+            gap = <int64_t> since
+        s.due = number
+        s.sure = True
+    else:
+        sequence_doubt(s, number, takes, malformed)
+        return -1
+    s.doubts = 0
     return gap

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from mqcore.control.listener import Listener
+from mqcore.errors import AddressInUse
 from mqcore.testing import until
 
 LIMIT = 20.0
@@ -65,3 +66,26 @@ def test_a_peer_that_waited_for_an_inproc_name_comes_after_its_listener(mq_conte
     peer.connect("inproc://name")
     sock.bind("inproc://name")
     assert kinds(seen, "Connected") == ["Listening", "Accepted", "Connected"]
+
+
+def test_a_bind_that_is_interrupted_as_it_returns_is_told_as_closed(mq_context, once_it_accepts):
+    sock = mq_context.socket("pull")
+    seen = sock.events()
+
+    def interrupt(listener):
+        raise KeyboardInterrupt
+    once_it_accepts(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        sock.bind("tcp://127.0.0.1:0")
+    assert not sock.endpoints
+    assert kinds(seen, "Closed") == ["Listening", "Closed"]
+
+
+def test_a_bind_that_fails_tells_nothing(mq_context):
+    sock = mq_context.socket("pull")
+    with mq_context.socket("pull", bind="tcp://127.0.0.1:0") as other:
+        seen = sock.events()
+        with pytest.raises(AddressInUse):
+            sock.bind(other.endpoints[0].url)
+    sock.bind("inproc://name")
+    assert kinds(seen, "Listening") == ["Listening"]

@@ -169,7 +169,7 @@ def test_numbers_from_two_programs_under_one_name(sub, source):
 
 
 @pytest.mark.parametrize(("number", "lost"), [
-    (NEAR + 20, NEAR + 19), (1 << 20, (1 << 20) - 1), (1 << 40, 0), ((1 << 64) - OLD - 1, 0)])
+    (NEAR + 20, NEAR + 19), (1 << 20, (1 << 20) - 1), (1 << 40, 1), ((1 << 64) - OLD - 1, 1)])
 def test_a_source_that_goes_on_far_away_is_back_with_its_second_message(sub, source, number, lost):
     """What is lost counts, with the first message, which was not believed."""
     for sent in (0, 1, number, number + 1, number + 2):
@@ -177,3 +177,21 @@ def test_a_source_that_goes_on_far_away_is_back_with_its_second_message(sub, sou
     assert [int(sub.recv(timeout=LIMIT)) for _ in range(4)] == [0, 1, number + 1, number + 2]
     [peer] = sub.stats().peers.values()
     assert (peer.lost, peer.dropped_in) == (lost, {})
+
+
+@pytest.mark.parametrize("first", [NEAR + 20, 16_000_000, 1 << 40])
+def test_a_first_number_that_is_forged_silences_no_source(sub, source, first):
+    for sent in (first, *range(6)):
+        source.send(datagram(1, sent, b"%d" % sent))
+    assert [int(sub.recv(timeout=LIMIT)) for _ in range(6)] == [first, *range(1, 6)]
+    [peer] = sub.stats().peers.values()
+    assert (peer.lost, peer.dropped_in) == (1, {})
+
+
+def test_what_changes_places_after_a_long_gap_is_lost_and_not_malformed(sub, source):
+    far = 1_000_000
+    for sent in (0, 1, far + 1, far, far + 2, far + 3):
+        source.send(datagram(1, sent, b"%d" % sent))
+    assert [int(sub.recv(timeout=LIMIT)) for _ in range(4)] == [0, 1, far + 2, far + 3]
+    [peer] = sub.stats().peers.values()
+    assert (peer.lost, peer.dropped_in) == (far, {})

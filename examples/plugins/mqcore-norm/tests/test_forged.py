@@ -1,5 +1,6 @@
 """Messages that no source of ours sends, in streams as libnorm sends them."""
 
+import os
 import struct
 
 import pytest
@@ -10,7 +11,8 @@ from mqcore_norm_engine import to_pieces
 pytestmark = pytest.mark.skipif(bool(norm.unavailable()), reason=norm.unavailable() or "-")
 
 GROUP = "239.192.8.6"
-PORTS = iter(range(24_100, 25_000))
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PORTS = iter(range(24_100 + 100 * WORKER, 24_200 + 100 * WORKER))
 NEAR, OLD = 4096, 1 << 24           # of mqcore/spi/sequence.pxd
 
 

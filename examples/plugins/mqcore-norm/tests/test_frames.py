@@ -104,7 +104,22 @@ def test_a_source_that_begins_anew_is_back_with_its_second_message():
         old = first + OLD + 1
         for begun in (first, first + (1 << 40)):
             assert read(old, old + 1, begun, begun + 1, begun + 2) == (
-                [old, old + 1, begun + 1, begun + 2], 0, 0)
+                [old, old + 1, begun + 1, begun + 2], 1, 0)
+
+
+def test_a_first_number_that_is_forged_silences_no_source():
+    """Whether its message arrives whole, or is only a beat, or only begins."""
+    for far in (NEAR + 20, 1 << 20, OLD - 1, OLD + 1, 1 << 40, 1 << 63):
+        assert read(far, *range(9)) == ([far, *range(1, 9)], 1, 0)
+        beat = engine.to_pieces([None], 1000, far)
+        assert engine.to_messages([*beat, *numbered(*range(9))]) == (
+            [[b"%d" % n] for n in range(1, 9)], 1, 0)
+
+
+def test_numbers_that_change_places_or_repeat_after_a_gap_are_not_malformed():
+    far = 1_000_000
+    assert read(0, 1, far + 1, far, far + 2, far + 3) == ([0, 1, far + 2, far + 3], far, 0)
+    assert read(0, 0, 1, 1, far, far, far + 1, far + 1) == ([0, 1, far + 1], far - 1, 0)
 
 
 def test_numbers_go_round():

@@ -11,7 +11,6 @@ import pytest
 from mqcore_norm import norm
 
 import mqcore as mq
-from mqcore.control.listener import Listener
 from mqcore.testing import MulticastSuite, until
 from mqcore.testing.multicast_suite import ISOLATED, LIMIT, hear
 
@@ -92,26 +91,6 @@ class TestNorm(MulticastSuite):
 
     def bounds(self, pattern):
         return {"nodrop": True} if pattern == "pub" else {"recv_hwm": None, "recv_hwm_bytes": None}
-
-    def test_an_endpoint_whose_processes_end_at_once_listens_and_then_stops(self, mq_context,
-                                                                           monkeypatch):
-        url = self.fresh()
-        sub = mq_context.socket("sub")
-        seen = sub.events()
-        accept = Listener.accept
-
-        def and_then(listener):
-            accept(listener)
-            for number in (signal.SIGSTOP, signal.SIGKILL):
-                for pid in processes.all_of(url):
-                    os.kill(pid, number)
-            until(lambda: listener.endpoint.state == "stopped")
-        monkeypatch.setattr(Listener, "accept", and_then)
-        sub.bind(url)
-        kinds = []
-        while "Stopped" not in kinds:
-            kinds.append(seen.get(timeout=LIMIT).kind)
-        assert kinds[0] == "Listening"
 
     def test_a_forked_child_keeps_nothing_open(self, mq_context):
         url = self.fresh()
