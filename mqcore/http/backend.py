@@ -270,12 +270,16 @@ class Log(Backend):
         if value is None and key is None:
             raise Problem(400, "envelope", "a message without a value deletes a key, and this one "
                           "has no key", 'send {"text": null, "key": ...}')
+        writer, before = self.writer, self.writer.next
         try:
-            offset = self.writer.append(value, key=key, headers=headers)
-            await self.writer.acommit()
-        except (journal.JournalFull, journal.JournalWriteError) as error:
-            raise Problem(503, "journal", f"the journal did not take the message: {error.text}",
-                          error.hint, retry_after(5)) from None
+            offset = writer.append(value, key=key, headers=headers)
+            await writer.acommit()
+        except journal.JournalWriteError as error:
+            said, hint = f"the journal did not take the message: {error.text}", error.hint
+            if writer.next > before:
+                said = f"the journal has not stored the message yet: {error.text}"
+                hint = "it is stored once there is room; if it is sent again, perhaps twice"
+            raise Problem(503, "journal", said, hint, retry_after(5)) from None
         return b'{"offset":%d}' % offset
 
 

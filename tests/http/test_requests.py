@@ -1,11 +1,13 @@
 """What becomes of requests: each kind of route, envelopes, positions, refusals."""
 
+import errno
 import threading
 
 import pytest
 from gateways import problem
 
 import mqcore as mq
+from mqcore import journal
 
 ENVELOPE = {"content-type": "application/vnd.mqcore+json"}
 LIMIT = 60
@@ -118,6 +120,39 @@ def test_publish(opened, url):
             except mq.RecvTimeout:
                 continue
         assert answer == [b"n", b"x"]
+
+
+class Full:
+    """A writer whose disk is full: from the start, or only when it commits."""
+
+    def __init__(self, writer, takes):
+        self.writer, self.takes = writer, takes
+
+    @property
+    def next(self):
+        return self.writer.next
+
+    def append(self, value, **more):
+        if not self.takes:
+            raise journal.JournalFull("no space left", errno=errno.ENOSPC)
+        return self.writer.append(value, **more)
+
+    async def acommit(self):
+        raise journal.JournalFull("no space left", errno=errno.ENOSPC)
+
+    async def aclose(self):
+        await self.writer.aclose()
+
+
+@pytest.mark.parametrize(("takes", "says"), [(False, "did not take"), (True, "has not stored")])
+def test_a_journal_on_a_full_disk(opened, tmp_path, takes, says):
+    """A message that is sent again after it was taken would be there twice: the answer says so."""
+    server, client = opened({"/log": f"journal:{tmp_path}/j"})
+    log = server.gateway.backends["/log"]
+    log.writer = Full(log.writer, takes)
+    answer = client.post("/log", content=b"x")
+    assert answer.status_code == 503 and says in answer.text
+    assert ("twice" in answer.text) == takes
 
 
 def test_journal(opened, tmp_path):
