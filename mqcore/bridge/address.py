@@ -57,12 +57,14 @@ class Address:
 
     @cached_property
     def shown(self) -> str:
-        """The URL without a password."""
+        """The URL without a password. NATS takes a user without one as a token."""
         parts = urlsplit(self.url)
-        if not parts.password:
-            return self.url
         where = parts.netloc.rpartition("@")[2]
-        return urlunsplit(parts._replace(netloc=f"{quote(self.user)}:***@{where}"))
+        if parts.password:
+            return urlunsplit(parts._replace(netloc=f"{quote(self.user)}:***@{where}"))
+        if parts.username and self.name == "nats":
+            return urlunsplit(parts._replace(netloc=f"***@{where}"))
+        return self.url
 
     def want(self, *names: str) -> None:
         """AddressError if none of these settings was given."""

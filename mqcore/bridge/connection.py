@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from mqcore.base.described import described
-from mqcore.base.rarely import Rarely
+from mqcore.api.event_log import printable
+from mqcore.base.described import described, report
 from mqcore.bridge.errors import BridgeLost
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ S = TypeVar("S", bound="Side")
 FIRST, LONGEST = 0.1, 30.0      # seconds of pause
 OPENING = 30.0                  # until an open() counts as failed
 CLOSING = 5.0
+QUIET = 60.0                    # between two warnings of one side
+LONGEST_TEXT = 500              # characters of a warning
 
 _log = logging.getLogger("mqcore.bridge.connection")
-_log.addFilter(Rarely())
 
 
 class Connection(Generic[S]):
@@ -40,6 +42,8 @@ class Connection(Generic[S]):
         self._first = first
         self._longest = longest
         self._pause = 0.0
+        self._told = False          # a warning of this outage has been logged
+        self._quiet = -QUIET        # the last one
         self._lock = asyncio.Lock()
 
     async def opened(self) -> int:
@@ -59,6 +63,7 @@ class Connection(Generic[S]):
                     continue
                 self.generation += 1
                 self.state = "connected"
+                self._told = False
         return self.generation
 
     async def _wait(self) -> None:
@@ -67,14 +72,25 @@ class Connection(Generic[S]):
             await asyncio.sleep(self._pause * random.uniform(0.75, 1.25))
 
     async def _failed(self, error: BaseException) -> None:
-        if not self._pause:         # the first failure since it worked
-            _log.warning(f"a bridge tries again to connect {self.side.explain()}: "
-                         f"{described(error)}")     # Rarely looks at the text without arguments
         self.error = error
         self.reconnects += 1
         self._pause = min(max(2 * self._pause, self._first), self._longest)
         self.state = "waiting"
         await self.close()
+        self._warn(error)
+
+    def _warn(self, error: BaseException) -> None:
+        """Once for each outage, and at most once in `QUIET` seconds: the peer chooses the text, and
+        how often."""
+        now = time.monotonic()
+        if self._told or now - self._quiet < QUIET:
+            return
+        self._told, self._quiet = True, now
+        try:
+            text = f"a bridge tries again to connect {self.side.explain()}: {described(error)}"
+            _log.warning("%s", printable(text[:LONGEST_TEXT]))
+        except Exception:       # of a plug-in, or of a program's handler
+            report()
 
     async def lost(self, generation: int, error: BaseException) -> None:
         """An operation of that connection failed."""

@@ -102,8 +102,9 @@ class Spill(Running):
 
         Also raises JournalWriteError (a full disk), the error that has ended the forwarding,
         SocketClosed. After JournalWriteError the message is not taken, unless fsync="always" and
-        the error's `taken` is 1: then it is not durable yet, and is sent in its turn. Do not send
-        that message again.
+        the error's `taken` is 1: then it is kept, but not durable. It is sent in its turn once
+        there is room, or, after a failed sync, by the next spill with this folder, if it is on the
+        disk. If it is sent again, it may arrive twice.
         """
         self._send((data,), timeout)
 

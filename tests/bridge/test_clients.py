@@ -42,6 +42,11 @@ def test_no_password_is_shown(name):
     assert "secret" not in side.explain() and "me:***@h" in side.explain()
 
 
+def test_no_token_is_shown():
+    side = plugins.source("nats://secret@h?subject=a")
+    assert "secret" not in side.explain() and "nats://***@h" in side.explain()
+
+
 @pytest.mark.parametrize(("address", "word"), [
     ("nats://h?stream=s&create=true", "subject="), ("nats://h?subject=s&ack_wait=0", "ack_wait"),
     ("amqp://h?queue=q&prefetch=0", "prefetch"),

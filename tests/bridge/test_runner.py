@@ -8,6 +8,7 @@ from bridging import LIMIT, Numbers, Sink, bodies, laws, moved
 
 import mqcore as mq
 from mqcore import bridge, journal
+from mqcore.bridge import connection
 from mqcore.bridge.runner import Runner
 
 
@@ -141,6 +142,68 @@ def test_an_outage_is_reported_once_with_its_reason(caplog, tmp_path):
     said = [row.getMessage() for row in caplog.records if row.levelname == "WARNING"]
     assert said == ["a bridge tries again to connect sink: ConnectionRefusedError: "
                     f"100% of {tmp_path}"]
+
+
+class Refused(Sink):
+    """Cannot be reached for a while; the peer chooses what is said of it."""
+
+    def __init__(self, taker, texts):
+        super().__init__(taker)
+        self.texts = texts
+
+    async def open(self):
+        if self.texts:
+            raise ConnectionRefusedError(self.texts.pop())
+
+
+def warnings_of(caplog):
+    return [row.getMessage() for row in caplog.records if row.levelname == "WARNING"]
+
+
+def moves_all_after(texts, **changes):
+    """A bridge to such a target moves everything in the end."""
+    async def main():
+        source = Numbers(100)
+        sink = Refused(source, texts)
+        for name, value in changes.items():
+            setattr(sink, name, value)
+        runner = Runner(source, sink, pause=0.001, longest_pause=0.001)
+        await moved(runner, lambda: len(source.done) == 100)
+    asyncio.run(main())
+
+
+def test_a_peer_does_not_choose_how_much_is_logged(caplog):
+    moves_all_after([f"{n} \n\x1b[2J" + "x" * 100_000 for n in range(200)])
+    [text] = warnings_of(caplog)
+    assert len(text) < 600 and text.isprintable() and "\\x1b[2J" in text
+
+
+def test_an_outage_that_begins_within_the_minute_is_told_if_it_lasts(caplog, monkeypatch):
+    monkeypatch.setattr(connection, "QUIET", 0.0)
+
+    async def main():
+        one = connection.Connection(Refused(None, ["b", "a"]), 0.001, 0.001)
+        for _ in range(3):                      # as a source that has nothing to deliver
+            await one.lost(await one.opened(), ConnectionResetError("gone"))
+        await one.close()
+    asyncio.run(main())
+    assert [text.rpartition(": ")[2] for text in warnings_of(caplog)] == ["a", *["gone"] * 3]
+
+
+def explains_nothing():
+    raise RuntimeError("not open yet")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_warning_that_cannot_be_made_ends_no_bridge(capsys, monkeypatch):
+    moves_all_after(["away"], explain=explains_nothing)
+    assert "not open yet" in capsys.readouterr().err
+
+    def full(*_):
+        raise OSError("the log's disk is full")
+    monkeypatch.setattr(connection._log, "warning", full)
+    moves_all_after(["away"])
+    assert "the log's disk is full" in capsys.readouterr().err
 
 
 @pytest.fixture
