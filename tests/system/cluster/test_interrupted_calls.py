@@ -213,7 +213,8 @@ def test_what_ends_all_the_same_after_it_is_given_up_is_undone():
     for undo in (undone.append, lambda made: 1 / 0):
         call = calling.Calling(stubborn, (), undo, troubles.append)
         asyncio.run(call.run())
-        call.give_up()
+        assert undone == [1]
+        call.give_up()      # once more
     assert undone == [1] and [type(one) for one in troubles] == [ZeroDivisionError]
 
 
@@ -226,6 +227,32 @@ def test_a_second_start_that_is_interrupted_leaves_the_first_one(net, monkeypatc
             service.start()
         assert net.publish("a.b", b"1") == 1 and feed.recv(timeout=LIMIT).body == b"1"
         assert not feed.closed and list(net.services) == ["echo"]
+
+
+def test_a_second_start_that_is_cancelled_leaves_the_first_one(net, monkeypatch):
+    begun, ended, cancels = Event(), Event(), []
+
+    async def stuck():
+        begun.set()
+        try:
+            await net.until(lambda: False, None)
+        finally:
+            ended.set()
+
+    async def begin():
+        cancels.append(net.loop.spawn(feed.astart))
+
+    async def cancel():
+        cancels[0]()
+
+    with net.subscribe("a.>") as feed:
+        with monkeypatch.context() as patch:
+            patch.setattr(net, "barrier", stuck)
+            net.loop.call(begin)
+            begun.wait()
+            net.loop.call(cancel)
+            ended.wait()
+        assert net.publish("a.b", b"1") == 1 and not feed.closed
 
 
 def test_a_second_signal_while_the_first_one_is_handled(net, monkeypatch):
