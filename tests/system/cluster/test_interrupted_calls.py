@@ -272,6 +272,20 @@ def test_a_second_signal_while_the_first_one_is_handled(net, monkeypatch):
     assert len(given_up) == 2
 
 
+def test_a_handler_that_forks_in_a_call(key, monkeypatch):
+    """The child returns from the handler into the call, and its process has no loop."""
+    with cluster.join(key, udp=False) as net, net.serve("echo", Echo()):
+        with monkeypatch.context() as patch, pytest.raises(mq.Forked):
+            class Forking(Event):
+                def wait(self, timeout=None):
+                    patch.setattr(net.loop, "pid", -1)
+                    return False
+
+            patch.setattr(calling, "Event", Forking)
+            net.request("echo", b"", timeout=LIMIT)
+        assert net.request("echo", b"on", timeout=LIMIT) == b"on"
+
+
 def test_a_thread_whose_start_was_interrupted_ends(key, monkeypatch):
     made = []
 
