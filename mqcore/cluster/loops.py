@@ -12,13 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any
 
 from mqcore.binding.sleep import Nap, in_trio, running_loop
+from mqcore.cluster.calling import Calling, cut_off, nothing, twice
 from mqcore.cluster.errors import NodeClosed
 from mqcore.cluster.timers import Timers
 from mqcore.errors import Forked, StateError
@@ -26,31 +27,6 @@ from mqcore.errors import Forked, StateError
 LOOK = 1.0      # seconds between two looks whether the loop of a blocking call still runs
 POOL = 32       # threads of plain (not async) handlers
 LASTING = 288   # threads of what may last: plain handlers of tunnels, look-ups of names
-
-
-class _Calling:
-    """What a blocking call runs on the loop. The exception of a signal handler may end that call
-    in its thread at any moment: see give_up()."""
-
-    def __init__(self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...],
-                 undo: Callable[[Any], Any] | None) -> None:
-        self._function, self._args, self._undo = function, args, undo
-        self._made: list[Any] = []
-        self.given_up = False
-        self.cancel: Callable[[], Any] = _nothing
-
-    async def run(self) -> Any:
-        result = await self._function(*self._args)
-        self._made.append(result)       # and it is over, before anything else runs on the loop
-        return result
-
-    def give_up(self) -> None:
-        """On the loop: the caller does not get the result. What runs is cancelled, and what it has
-        made by now is undone."""
-        self.given_up = True
-        self.cancel()
-        if self._made and self._undo is not None:
-            self._undo(self._made.pop())
 
 
 class Loop:
@@ -121,7 +97,7 @@ class Loop:
         if threading.get_ident() == self.thread and not self.over:
             raise StateError("a blocking call would stop the event loop of this node",
                              hint="await the call of the same name that begins with a")
-        return self._call(_Calling(function, args, undo))
+        return self._call(Calling(function, args, undo, self.trouble))
 
     @property
     def over(self) -> bool:
@@ -133,7 +109,7 @@ class Loop:
         """It is the parent process's. What a forked child closes there is left as it is."""
         return self.pid != os.getpid()
 
-    def _call(self, calling: _Calling) -> Any:
+    def _call(self, calling: Calling) -> Any:
         raise NotImplementedError
 
     async def aclose(self) -> None:
@@ -159,7 +135,6 @@ class AsyncioLoop(Loop):
         super().__init__(trouble)
         self.loop = running_loop()
         self.tasks: set[Any] = set()
-        self._door = threading.RLock()  # over _ended; reentrant: for a handler of signals
         self._ended = False
         asyncio: Any = sys.modules["asyncio"]
         # from Python 3.12 on, a task begins at once: a handler that waits for nothing is then over
@@ -179,7 +154,7 @@ class AsyncioLoop(Loop):
     def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
         task = self._task(self._guard(function, *args), loop=self.loop)
         if task.done():
-            return _nothing
+            return nothing
         self.tasks.add(task)
         return partial(self._cancel, task)
 
@@ -235,33 +210,36 @@ class AsyncioLoop(Loop):
         return await self.loop.run_in_executor(pool, copy_context().run, _contained,
                                                function, *args)
 
-    def _call(self, calling: _Calling) -> Any:
-        future: Future[Any] = Future()
+    def _call(self, calling: Calling) -> Any:
         try:
-            with self._door:
-                if self._ended:
-                    raise _gone()
+            if not self._ended:
                 try:
-                    self.loop.call_soon_threadsafe(self._begin, calling, future)
+                    self.loop.call_soon_threadsafe(self._begin, calling)
                 except RuntimeError:
                     raise _gone() from None
-            while not wait([future], LOOK).done:
-                if self.loop.is_closed():       # between the call and its first step
-                    raise _gone()
-            return future.result()
-        except CancelledError:
-            raise _cut_off() from None
+            if self._ended:     # if it has ended meanwhile, aclose() may not have waited for that
+                raise _gone()
+            while not calling.over.wait(LOOK):
+                if self.inherited:      # a signal handler has forked
+                    raise _forked()
+                if self.loop.is_closed() and not calling.over.is_set():
+                    raise _gone()       # between the call and its first step
+            return calling.outcome()
         except BaseException as error:
-            if not future.done() or future.cancelled() or future.exception() is not error:
-                with suppress(RuntimeError):    # the loop has ended
-                    self.loop.call_soon_threadsafe(calling.give_up)
+            if error is calling.error:
+                calling.error = None    # it refers to this frame
+            elif not self.inherited:
+                twice(self._give_up, calling)
             raise
 
-    def _begin(self, calling: _Calling, future: Future[Any]) -> None:
-        if not calling.given_up:
-            task = self.loop.create_task(calling.run())
-            calling.cancel = task.cancel
-            task.add_done_callback(partial(_hand_over, future))
+    def _give_up(self, calling: Calling) -> None:
+        with suppress(RuntimeError):    # the loop has ended
+            self.loop.call_soon_threadsafe(calling.give_up)
+
+    def _begin(self, calling: Calling) -> None:
+        task = self.loop.create_task(calling.run())
+        calling.cancel = task.cancel
+        task.add_done_callback(calling.hand_over)
 
     @property
     def over(self) -> bool:
@@ -277,8 +255,7 @@ class AsyncioLoop(Loop):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        with self._door:
-            self._ended = True
+        self._ended = True
         # the loop may end right after this: what other threads have called until now begins (it
         # becomes a task, then takes its first step), and finds that the node has left
         for _ in range(2):
@@ -384,7 +361,7 @@ class TrioLoop(Loop):
         return await self.trio.to_thread.run_sync(_contained, function, *args, limiter=limiter,
                                                   abandon_on_cancel=True)
 
-    def _call(self, calling: _Calling) -> Any:
+    def _call(self, calling: Calling) -> Any:
         scope = self.trio.CancelScope()
         calling.cancel = scope.cancel
 
@@ -397,11 +374,15 @@ class TrioLoop(Loop):
         except self.trio.RunFinishedError:
             raise _gone() from None
         except self.trio.Cancelled:
-            raise _cut_off() from None
+            raise cut_off() from None
         except BaseException:
-            with suppress(self.trio.RunFinishedError):
-                self.token.run_sync_soon(calling.give_up)
+            if not self.inherited:
+                twice(self._give_up, calling)
             raise
+
+    def _give_up(self, calling: Calling) -> None:
+        with suppress(self.trio.RunFinishedError):
+            self.token.run_sync_soon(calling.give_up)
 
     async def aclose(self) -> None:
         with self.trio.CancelScope(shield=True):
@@ -435,25 +416,10 @@ def _split(error: BaseException, kinds: tuple[type[BaseException], ...]) \
     return (error, None) if isinstance(error, kinds) else (None, error)
 
 
-def _nothing() -> None:
-    """What cancels a task that is over."""
-
-
 def _look_at(task: Any) -> None:
     """Else asyncio logs an exception that was never retrieved."""
     if not task.cancelled():
         task.exception()
-
-
-def _hand_over(future: Any, task: Any) -> None:
-    """To the thread that waits for the task, if it still does."""
-    if task.cancelled():
-        future.cancel()
-        future.set_running_or_notify_cancel()
-    elif (error := task.exception()) is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(task.result())
 
 
 def _forked() -> Forked:
@@ -462,11 +428,6 @@ def _forked() -> Forked:
 
 def _gone() -> NodeClosed:
     return NodeClosed("this node has left the cluster, and its event loop has ended")
-
-
-def _cut_off() -> NodeClosed:
-    """Of a blocking call: a loop that ends cancels all tasks, before it is over."""
-    return NodeClosed("this call was cancelled: the node's event loop ends, or has ended")
 
 
 def loop_here(trouble: Callable[[BaseException], None]) -> Loop:

@@ -121,14 +121,21 @@ class Feed:
 
     async def astart(self) -> Self:
         """Begin, without `async with`. When it returns, all linked members know."""
+        await self._begin()
+        return self
+
+    async def _begin(self) -> bool:
+        """Whether this call has begun it: an interrupted one ends what it has begun itself."""
+        begins = self not in self._node.topics.feeds
         self._node.topics.subscribe(self)
         self.closed = False
         try:
             await self._node.barrier()
         except BaseException:       # cancelled: the caller cannot end it
-            self.end()
+            if begins:
+                self.end()
             raise
-        return self
+        return begins
 
     def end(self) -> None:
         """aclose(), on the loop's thread."""
@@ -169,8 +176,8 @@ class Feed:
 
     def start(self) -> Self:
         """astart(), blocking."""
-        started: Self = self._node.loop.call(self.astart, undo=lambda made: self.end())
-        return started
+        self._node.loop.call(self._begin, undo=lambda begun: self.end() if begun else None)
+        return self
 
     def __enter__(self) -> Self:
         return self.start()

@@ -1,15 +1,22 @@
 """A signal handler raises in a blocking call, or in join(): nothing is left of it."""
 
+import asyncio
 import contextlib
+import itertools
+import sys
+import threading
 
 import pytest
+import trio
 from echoing import Echo
 from waiting import until
 
 import mqcore as mq
 from mqcore import cluster
-from mqcore.cluster import blocking, loops
+from mqcore.base.waits import Event
+from mqcore.cluster import blocking, calling
 
+pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
 
 
@@ -20,22 +27,106 @@ class Raised(Exception):
 @contextlib.contextmanager
 def raising(monkeypatch, done=True):
     """Each blocking call within raises when its result is there, or when it begins to wait."""
-    wait = loops.wait
+    run = trio.from_thread.run
+    behind = []
 
-    def interrupted(futures, limit):
-        while done and not wait(futures, limit).done:
-            pass
+    class Interrupted(Event):
+        def wait(self, timeout=None):
+            while done and not super().wait(timeout):
+                pass
+            raise Raised
+
+    def interrupted(*args, **options):
+        if done:
+            run(*args, **options)
+        else:       # what it has asked the loop for goes on
+            behind.append(threading.Thread(target=run, args=args, kwargs=options))
+            behind[-1].start()
         raise Raised
 
     with monkeypatch.context() as patch, pytest.raises(Raised):
-        patch.setattr(loops, "wait", interrupted)
+        patch.setattr(calling, "Event", Interrupted)
+        patch.setattr(trio.from_thread, "run", interrupted)
         yield
+    for thread in behind:
+        thread.join()
 
 
-@pytest.fixture
-def net(key):
-    with cluster.join(key, udp=False) as made:
+@contextlib.contextmanager
+def in_trio(key):
+    """A node that has joined in a trio loop, in a thread."""
+    joined = Event()
+    made = []
+
+    async def main():
+        stop = trio.Event()
+        async with cluster.ajoin(key, udp=False) as node:
+            made.extend((node, stop, trio.lowlevel.current_trio_token()))
+            joined.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=trio.run, args=(main,))
+    thread.start()
+    joined.wait()
+    node, stop, token = made
+    try:
+        yield node
+    finally:
+        token.run_sync_soon(stop.set)
+        thread.join()
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def net(key, request):
+    with in_trio(key) if request.param == "trio" else cluster.join(key, udp=False) as made:
         yield made
+
+
+@contextlib.contextmanager
+def busy(net):
+    """The loop does nothing else within."""
+    at_work, go_on = Event(), Event()
+
+    def work():
+        at_work.set()
+        go_on.wait()
+
+    soon = net.loop.loop.call_soon_threadsafe if net.loop.loop else net.loop.token.run_sync_soon
+    soon(work)
+    at_work.wait()
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+def interrupted_at(number, function):
+    """Call it. A signal handler raises at that call or return of a Python function within the
+    blocking call. Whether there were so many."""
+    steps = itertools.count()
+    made = []
+
+    def within(frame):
+        while frame is not None and frame.f_code.co_name != "_call":
+            frame = frame.f_back
+        return frame is not None
+
+    def trace(frame, event, arg):
+        if event in ("call", "return") and frame.f_code.co_name != "_call" and within(frame) \
+                and next(steps) == number:
+            sys.settrace(None)
+            raise Raised
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        made.append(function())
+    except Raised:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -81,6 +172,118 @@ def test_what_a_call_has_taken_comes_again(net, key, monkeypatch):
             assert [tunnel.recv(timeout=LIMIT) for _ in range(2)] == [b"1", b"2"]
             assert events.next(LIMIT).kind == "joined"
         assert feed.delivered == 2
+
+
+@pytest.mark.parametrize("call", [
+    lambda net, feed: net.request("echo", b"", timeout=LIMIT),
+    lambda net, feed: feed.recv(timeout=LIMIT),
+    lambda net, feed: net.serve("other", Echo()).start(),
+    lambda net, feed: net.subscribe("b.>").start(),
+], ids=["request", "recv", "serve", "subscribe"])
+def test_wherever_it_is_interrupted_the_loop_goes_on_and_nothing_is_left(net, call):
+    with net.serve("echo", Echo()), net.subscribe("a.>") as feed:
+        net.publish("a.b", b"1")
+        number = 0
+        while interrupted_at(number, lambda: call(net, feed)):
+            number += 1
+            assert net.request("echo", b"on", timeout=LIMIT) == b"on"
+            until(lambda: list(net.services) == ["echo"] and net.topics.feeds == {feed}
+                  and feed.waiting == 1)
+        assert number > 3
+
+
+def test_what_the_loop_has_not_begun_never_does(net, monkeypatch):
+    with net.subscribe("a.>") as feed:
+        net.publish("a.b", b"1")
+        for call in (lambda: feed.recv(timeout=LIMIT), lambda: net.serve("echo", Echo()).start(),
+                     lambda: net.subscribe("b.>").start(), lambda: net.publish("a.b", b"2")):
+            with raising(monkeypatch, done=False), busy(net):
+                call()
+        assert feed.recv(timeout=LIMIT).body == b"1"
+        assert not net.services and net.topics.feeds == {feed} and not feed.waiting
+
+
+def test_what_ends_all_the_same_after_it_is_given_up_is_undone():
+    undone, troubles = [], []
+
+    async def stubborn():
+        call.give_up()
+        return 1
+
+    for undo in (undone.append, lambda made: 1 / 0):
+        call = calling.Calling(stubborn, (), undo, troubles.append)
+        asyncio.run(call.run())
+        assert undone == [1]
+        call.give_up()      # once more
+    assert undone == [1] and [type(one) for one in troubles] == [ZeroDivisionError]
+
+
+def test_a_second_start_that_is_interrupted_leaves_the_first_one(net, monkeypatch):
+    with net.subscribe("a.>") as feed, net.serve("echo", Echo()) as service:
+        for done in (True, False):
+            with raising(monkeypatch, done):
+                feed.start()
+        with pytest.raises(mq.StateError):
+            service.start()
+        assert net.publish("a.b", b"1") == 1 and feed.recv(timeout=LIMIT).body == b"1"
+        assert not feed.closed and list(net.services) == ["echo"]
+
+
+def test_a_second_start_that_is_cancelled_leaves_the_first_one(net, monkeypatch):
+    begun, ended, cancels = Event(), Event(), []
+
+    async def stuck():
+        begun.set()
+        try:
+            await net.until(lambda: False, None)
+        finally:
+            ended.set()
+
+    async def begin():
+        cancels.append(net.loop.spawn(feed.astart))
+
+    async def cancel():
+        cancels[0]()
+
+    with net.subscribe("a.>") as feed:
+        with monkeypatch.context() as patch:
+            patch.setattr(net, "barrier", stuck)
+            net.loop.call(begin)
+            begun.wait()
+            net.loop.call(cancel)
+            ended.wait()
+        assert net.publish("a.b", b"1") == 1 and not feed.closed
+
+
+def test_a_second_signal_while_the_first_one_is_handled(net, monkeypatch):
+    give_up = type(net.loop)._give_up
+    given_up = []
+
+    def interrupted(self, call):
+        given_up.append(call)
+        if len(given_up) == 1:
+            raise Raised
+        give_up(self, call)
+
+    monkeypatch.setattr(type(net.loop), "_give_up", interrupted)
+    with raising(monkeypatch):
+        net.serve("echo", Echo()).start()
+    until(lambda: not net.services)
+    assert len(given_up) == 2
+
+
+def test_a_handler_that_forks_in_a_call(key, monkeypatch):
+    """The child returns from the handler into the call, and its process has no loop."""
+    with cluster.join(key, udp=False) as net, net.serve("echo", Echo()):
+        with monkeypatch.context() as patch, pytest.raises(mq.Forked):
+            class Forking(Event):
+                def wait(self, timeout=None):
+                    patch.setattr(net.loop, "pid", -1)
+                    return False
+
+            patch.setattr(calling, "Event", Forking)
+            net.request("echo", b"", timeout=LIMIT)
+        assert net.request("echo", b"on", timeout=LIMIT) == b"on"
 
 
 def test_a_thread_whose_start_was_interrupted_ends(key, monkeypatch):
