@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from mqcore.cluster import frames
@@ -179,15 +180,17 @@ def say_goodbye(node: Core) -> None:
 
 
 def drop(node: Core) -> None:
-    """End all that is under way, with this node itself, too."""
-    for link in list(node.links.by_rid.values()):
-        node.links.lost(link, "this node has left", forget=False)
+    """End all that is under way, with this node itself, too: each part even if another one
+    fails."""
     home = node.directory.me.link
-    node.unlinked(home, home.member, "this node has left")
-    node.tunnels.close()
-    for feed in list(node.topics.feeds):
-        feed.end()
-    node.surveys.close()
+    with ExitStack() as stack:      # from the last one to the first
+        stack.callback(node.surveys.close)
+        for feed in list(node.topics.feeds):
+            stack.callback(feed.end)
+        stack.callback(node.tunnels.close)
+        stack.callback(node.unlinked, home, home.member, "this node has left")
+        for link in list(node.links.by_rid.values()):
+            stack.callback(node.links.lost, link, "this node has left", forget=False)
 
 
 def abandon(node: Core) -> None:

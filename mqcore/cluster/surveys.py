@@ -13,6 +13,7 @@ from mqcore.cluster import frames
 
 if TYPE_CHECKING:
     from mqcore.cluster.directory import Member
+    from mqcore.cluster.link import Way
     from mqcore.cluster.node import Core
 
 OPEN = 10_000           # surveys of a node at once; the oldest ends when there are more
@@ -66,7 +67,7 @@ class Survey:
             else:
                 self.silent += 1
 
-    def _take(self, link: Any, body: bytes | None) -> None:
+    def _take(self, link: Way, body: bytes | None) -> None:
         if link not in self._out:
             self._node.surveys.late += 1
             return
@@ -77,6 +78,7 @@ class Survey:
             self.dropped += 1
             self._node.surveys.dropped += 1
         else:
+            assert link.member is not None
             self._waiting += len(body)
             self._answers.append(Answered(body, link.member))
         if not self._out:
@@ -84,7 +86,7 @@ class Survey:
         if self._nap is not None:
             self._nap.wake()
 
-    def _lose(self, link: Any) -> None:
+    def _lose(self, link: Way) -> None:
         if link in self._out:
             self._take(link, None)
 
@@ -166,18 +168,18 @@ class Surveys:
             self.open[next(iter(self.open))]._stop()
         return self.number
 
-    def answer(self, link: Any, frame: frames.Answer) -> None:
+    def answer(self, link: Way, frame: frames.Answer) -> None:
         survey = self.open.get(frame.id)
         if survey is None:
             self.late += 1
         else:
             survey._take(link, frame.body)
 
-    def unlinked(self, link: Any) -> None:
+    def unlinked(self, link: Way) -> None:
         for survey in list(self.open.values()):
             survey._lose(link)
 
-    def waits_for(self, link: Any) -> bool:
+    def waits_for(self, link: Way) -> bool:
         return any(link in survey._out for survey in self.open.values())
 
     def close(self) -> None:
