@@ -36,7 +36,8 @@ class Answered:
 class Survey:
     """A running survey. It begins with the first step of its iteration. `asked` members, `silent`
     ones among them that had nothing to say or were lost, `dropped` answers: those that came while
-    64 MiB of earlier ones had not been taken."""
+    64 MiB of earlier ones had not been taken. A step that is cancelled, or that a signal handler's
+    exception interrupts, ends the survey: another iteration has the answers that had come."""
 
     def __init__(self, node: Core, service: str, body: bytes, seconds: float) -> None:
         self._node = node
@@ -105,6 +106,13 @@ class Survey:
 
     async def anext(self) -> Answered | None:
         """The next answer; None when the survey is over."""
+        try:
+            return await self._next()
+        except BaseException:
+            self._stop()
+            raise
+
+    async def _next(self) -> Answered | None:
         if not self._number:
             self._node.check_here()
             self._begin()
@@ -121,21 +129,25 @@ class Survey:
         self._waiting -= len(answer.body)
         return answer
 
+    def _put_back(self, answer: Answered | None) -> None:
+        """A blocking call has been interrupted."""
+        if answer is not None:
+            self._answers.appendleft(answer)
+            self._waiting += len(answer.body)
+        self._stop()
+
     def __aiter__(self) -> Survey:
         return self
 
     async def __anext__(self) -> Answered:
-        try:
-            answer = await self.anext()
-        except BaseException:
-            self._stop()
-            raise
+        answer = await self.anext()
         if answer is None:
             raise StopAsyncIteration
         return answer
 
     def __iter__(self) -> Iterator[Answered]:
-        while (answer := self._node.loop.call(self.anext)) is not None:
+        while (answer := self._node.loop.call(
+                self.anext, undo=self._put_back)) is not None:
             yield answer
 
 

@@ -1,5 +1,6 @@
 """A signal handler raises in a blocking call, or in join(): nothing is left of it."""
 
+import asyncio
 import contextlib
 
 import pytest
@@ -81,6 +82,36 @@ def test_what_a_call_has_taken_comes_again(net, key, monkeypatch):
             assert [tunnel.recv(timeout=LIMIT) for _ in range(2)] == [b"1", b"2"]
             assert events.next(LIMIT).kind == "joined"
         assert feed.delivered == 2
+
+
+class Answers:
+    def __init__(self, silent=False):
+        self.silent = silent
+
+    async def broadcast(self, it):
+        await asyncio.sleep(LIMIT if self.silent else 0.0)
+        return it.body
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_survey_ends_with_the_answers_that_had_come(net, key, monkeypatch, done):
+    """An answer that the call has taken comes again, or it waits for one."""
+    with net.serve("all", Answers()), cluster.join(key, udp=False, seeds=[net.url]) as other, \
+            other.serve("all", Answers(silent=not done)):
+        net.wait_members("all", 2, timeout=LIMIT)
+        survey = net.survey("all", b"x", deadline=LIMIT)
+        peers = {next(iter(survey)).peer.id}
+        until(lambda: not done or survey._answers)
+        with raising(monkeypatch, done):
+            if not done:
+                interrupted = loops.wait
+                monkeypatch.setattr(loops, "wait", lambda *args: (
+                    until(lambda: survey._nap), interrupted(*args)))
+            next(iter(survey))
+        until(lambda: not net.surveys.open and len(survey._answers) == done)
+        peers |= {answer.peer.id for answer in survey}
+        assert peers == ({net.id, other.id} if done else {net.id})
+        assert survey._waiting == 0
 
 
 def test_a_thread_whose_start_was_interrupted_ends(key, monkeypatch):
