@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from mqcore.cluster import frames
@@ -62,10 +63,13 @@ class Draining:
     def ask(self, every: bool, silence: float | None) -> list[Question]:
         """Questions over the links that members are reached by, or every one of theirs, whether
         they know."""
-        links = self._links.by_rid.values()
-        return [Question(link, silence, patient=silence is None) for link in links
-                if link.member is not None and link.member not in self._given_up
-                and (every or link.member.link is link)] if self.node.services else []
+        return [Question(link, silence, patient=silence is None) for link in self.links()
+                if link.member is not None and (every or link.member.link is link)] \
+            if self.node.services else []
+
+    def links(self) -> list[Link]:
+        """All but those of members that were given up."""
+        return [link for link in self._links.by_rid.values() if link.member not in self._given_up]
 
     def asked(self, questions: list[Question]) -> bool:
         """These are over. Whether none was given up. Such members are not asked again."""
@@ -116,8 +120,8 @@ async def drain(node: Core, timeout: float | None) -> bool:
         for part in parts:
             part.look_again()
         done = await node.until(lambda: all(part.arrived() for part in parts), left())
-    for part in parts:      # and until answers have arrived, which the end of a link may prevent
-        done = done and await _arrived(part.node, left)
+    # and until answers have arrived, which the end of a link may prevent
+    done = done and await _arrived(node, parts, left)
     if not node.closed:     # by another call
         node.drained = told and done and not any(part.failed for part in parts)
     await node.aclose()
@@ -148,15 +152,15 @@ def _failures(links: Links) -> int:
     return links.broke_off + links.dropped.get("unconfirmed", 0)
 
 
-async def _arrived(node: Core, left: Callable[[], float | None]) -> bool:
+async def _arrived(node: Core, parts: list[Draining], left: Callable[[], float | None]) -> bool:
     """Whether all messages that nobody answers have arrived, for which it waits as hurry() does if
-    there is no time-out, and all answers."""
-    links = node.links
-    due = {link: link.answered for link in links.by_rid.values() if link.owes}
-    news = [link for link in links.by_rid.values() if link.session.window.news]
+    there is no time-out, and all answers. Members that were given up are not waited for again."""
+    links = [link for part in parts for link in part.links()]
+    due = {link: link.answered for link in links if link.owes}
+    news = [link for link in links if link.session.window.news]
     # what a broken link has carried is known when it is over
     return await _heard(node, news, left(), left() is not None) \
-        and await links.taken(list(due), left()) \
+        and await node.links.taken(list(due), left()) \
         and await node.until(lambda: all(link.usable or link.member is None for link in news),
                              left()) \
         and not any(link.confirmed < answered and link.owes and link.member is not None
@@ -179,15 +183,17 @@ def say_goodbye(node: Core) -> None:
 
 
 def drop(node: Core) -> None:
-    """End all that is under way, with this node itself, too."""
-    for link in list(node.links.by_rid.values()):
-        node.links.lost(link, "this node has left", forget=False)
+    """End all that is under way, with this node itself, too: each part even if another one
+    fails."""
     home = node.directory.me.link
-    node.unlinked(home, home.member, "this node has left")
-    node.tunnels.close()
-    for feed in list(node.topics.feeds):
-        feed.end()
-    node.surveys.close()
+    with ExitStack() as stack:      # from the last one to the first
+        stack.callback(node.surveys.close)
+        for feed in list(node.topics.feeds):
+            stack.callback(feed.end)
+        stack.callback(node.tunnels.close)
+        stack.callback(node.unlinked, home, home.member, "this node has left")
+        for link in list(node.links.by_rid.values()):
+            stack.callback(node.links.lost, link, "this node has left", forget=False)
 
 
 def abandon(node: Core) -> None:

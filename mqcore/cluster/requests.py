@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mqcore.binding.sleep import Nap
 from mqcore.cluster import frames
@@ -25,6 +25,7 @@ from mqcore.cluster.errors import (
 if TYPE_CHECKING:
     from mqcore.cluster.balance import Score
     from mqcore.cluster.directory import Member
+    from mqcore.cluster.link import Way
     from mqcore.cluster.node import Core
 
 PENDING = 100_000       # requests of one node that are out at once
@@ -41,7 +42,7 @@ class Attempt(frames.Struct, eq=False):
     call: Call
     id: int
     member: Member
-    link: Any
+    link: Way
     score: Score
     at: float           # when it was sent
 
@@ -245,7 +246,7 @@ class Requests:
 
     # -- what comes back ---------------------------------------------------------------------------
 
-    def reply(self, link: Any, frame: frames.Reply) -> None:
+    def reply(self, link: Way, frame: frames.Reply) -> None:
         attempt = link.attempts.pop(frame.id, None)
         if attempt is None:
             self.counts["late"] += 1
@@ -290,7 +291,7 @@ class Requests:
                 if not attempt.call.done and not attempt.call.attempts:
                     self._launch(attempt.call)
 
-    def unlinked(self, link: Any, member: Member, reason: str) -> None:
+    def unlinked(self, link: Way, member: Member, reason: str) -> None:
         """A link broke: the attempts that it carried will not be answered."""
         now = time.monotonic()
         attempts, link.attempts = link.attempts, {}

@@ -23,6 +23,7 @@ from mqcore.trace.flow import received
 
 if TYPE_CHECKING:
     from mqcore.cluster.directory import Member
+    from mqcore.cluster.link import Way
     from mqcore.cluster.node import Core
 
 TUNNELS = 4096          # open tunnels of one service
@@ -48,7 +49,7 @@ class Incoming:
     __slots__ = ("_frame", "_gate", "_link", "_stop", "cancelled", "deadline", "peer",
                  "trace_context")
 
-    def __init__(self, link: Any, frame: frames.Request, peer: Member) -> None:
+    def __init__(self, link: Way, frame: frames.Request, peer: Member) -> None:
         self._stop: Callable[[], Any] | None = None
         self._gate: Gate | None = None      # where it waits, or has waited
         self._link = link
@@ -96,7 +97,7 @@ class Received:
 
     __slots__ = ("_link", "_survey", "body", "cancelled", "deadline", "peer", "trace_context")
 
-    def __init__(self, link: Any, body: bytes, peer: Member, survey: int | None,
+    def __init__(self, link: Way, body: bytes, peer: Member, survey: int | None,
                  deadline: float | None, trace_context: trace.TraceContext | None = None) -> None:
         self._link = link
         self._survey = survey
@@ -176,11 +177,12 @@ class Service:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def request(self, link: Any, frame: frames.Request) -> None:
+    def request(self, link: Way, frame: frames.Request) -> None:
         if self.draining or "request" not in self._plain:
             status = frames.DRAINING if self.draining else frames.NO_SERVICE
             link.control(frames.Reply(frame.id, status, self.requests.load))
             return
+        assert link.member is not None
         job = Incoming(link, frame, link.member)
         verdict = self.requests.offer(job, link.clogged)
         if verdict == "refuse":
@@ -256,9 +258,10 @@ class Service:
 
     # -- broadcasts and surveys --------------------------------------------------------------------
 
-    def broadcast(self, link: Any, body: bytes, survey: int | None = None, ttl: int = 0,
+    def broadcast(self, link: Way, body: bytes, survey: int | None = None, ttl: int = 0,
                   text: str = "") -> None:
         deadline = time.monotonic() + ttl / 1e6 if ttl else None
+        assert link.member is not None
         job = Received(link, body, link.member, survey, deadline, trace.from_text(text))
         if "broadcast" in self._plain:
             verdict = self.broadcasts.offer(job, self.draining or survey is not None

@@ -13,6 +13,7 @@ from mqcore.cluster import frames
 
 if TYPE_CHECKING:
     from mqcore.cluster.directory import Member
+    from mqcore.cluster.link import Way
     from mqcore.cluster.node import Core
 
 OPEN = 10_000           # surveys of a node at once; the oldest ends when there are more
@@ -35,7 +36,8 @@ class Answered:
 class Survey:
     """A running survey. It begins with the first step of its iteration. `asked` members, `silent`
     ones among them that had nothing to say or were lost, `dropped` answers: those that came while
-    64 MiB of earlier ones had not been taken."""
+    64 MiB of earlier ones had not been taken. A step that is cancelled, or that a signal handler's
+    exception interrupts, ends the survey: another iteration has the answers that had come."""
 
     def __init__(self, node: Core, service: str, body: bytes, seconds: float) -> None:
         self._node = node
@@ -66,7 +68,7 @@ class Survey:
             else:
                 self.silent += 1
 
-    def _take(self, link: Any, body: bytes | None) -> None:
+    def _take(self, link: Way, body: bytes | None) -> None:
         if link not in self._out:
             self._node.surveys.late += 1
             return
@@ -77,6 +79,7 @@ class Survey:
             self.dropped += 1
             self._node.surveys.dropped += 1
         else:
+            assert link.member is not None
             self._waiting += len(body)
             self._answers.append(Answered(body, link.member))
         if not self._out:
@@ -84,7 +87,7 @@ class Survey:
         if self._nap is not None:
             self._nap.wake()
 
-    def _lose(self, link: Any) -> None:
+    def _lose(self, link: Way) -> None:
         if link in self._out:
             self._take(link, None)
 
@@ -103,6 +106,13 @@ class Survey:
 
     async def anext(self) -> Answered | None:
         """The next answer; None when the survey is over."""
+        try:
+            return await self._next()
+        except BaseException:
+            self._stop()
+            raise
+
+    async def _next(self) -> Answered | None:
         if not self._number:
             self._node.check_here()
             self._begin()
@@ -119,21 +129,25 @@ class Survey:
         self._waiting -= len(answer.body)
         return answer
 
+    def _put_back(self, answer: Answered | None) -> None:
+        """A blocking call has been interrupted."""
+        if answer is not None:
+            self._answers.appendleft(answer)
+            self._waiting += len(answer.body)
+        self._stop()
+
     def __aiter__(self) -> Survey:
         return self
 
     async def __anext__(self) -> Answered:
-        try:
-            answer = await self.anext()
-        except BaseException:
-            self._stop()
-            raise
+        answer = await self.anext()
         if answer is None:
             raise StopAsyncIteration
         return answer
 
     def __iter__(self) -> Iterator[Answered]:
-        while (answer := self._node.loop.call(self.anext)) is not None:
+        while (answer := self._node.loop.call(
+                self.anext, undo=self._put_back)) is not None:
             yield answer
 
 
@@ -166,18 +180,18 @@ class Surveys:
             self.open[next(iter(self.open))]._stop()
         return self.number
 
-    def answer(self, link: Any, frame: frames.Answer) -> None:
+    def answer(self, link: Way, frame: frames.Answer) -> None:
         survey = self.open.get(frame.id)
         if survey is None:
             self.late += 1
         else:
             survey._take(link, frame.body)
 
-    def unlinked(self, link: Any) -> None:
+    def unlinked(self, link: Way) -> None:
         for survey in list(self.open.values()):
             survey._lose(link)
 
-    def waits_for(self, link: Any) -> bool:
+    def waits_for(self, link: Way) -> bool:
         return any(link in survey._out for survey in self.open.values())
 
     def close(self) -> None:

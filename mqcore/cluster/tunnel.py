@@ -22,6 +22,7 @@ from mqcore.trace import TraceContext
 
 if TYPE_CHECKING:
     from mqcore.cluster.directory import Member
+    from mqcore.cluster.link import Way
     from mqcore.cluster.node import Core
 
 ARRIVAL = 1.0           # seconds that aclose() waits for the other side, besides those to resume
@@ -41,10 +42,10 @@ class Tunnel:
     "lost".
     """
 
-    def __init__(self, node: Core, link: Any, stream: int, opener: bool, service: str,
+    def __init__(self, node: Core, link: Way, stream: int, opener: bool, service: str,
                  resume: float = 0.0) -> None:
         self._node = node
-        self._link = link           # None while there is none
+        self._link: Way | None = link       # None while there is none
         self.resume = resume
         self._attached = True       # the link carries messages
         self._disarm: Any = None    # ends the wait for another link
@@ -54,6 +55,7 @@ class Tunnel:
         self._opener = opener
         self.service = service
         self.trace_context: TraceContext | None = None      # what the opener's trace was
+        assert link.member is not None
         self.peer: Member = link.member
         self._flow = Flow(node.tunnels.window())
         self._readers: list[Nap] = []
@@ -373,6 +375,7 @@ class Tunnel:
 
     def _go(self) -> None:
         if not self._entered and self._ready:
+            assert self._link is not None
             self._entered = True
             self._link.enter(self._step)
 
@@ -385,6 +388,7 @@ class Tunnel:
 
     def _step(self) -> bool:
         """It is its turn. Returns whether it takes the next one."""
+        assert self._link is not None
         if self._again:
             self._link.send_reserved(self._link.reserve(self._again.popleft()))
             if not self._again:
@@ -396,7 +400,7 @@ class Tunnel:
 
     def _send_piece(self) -> None:
         message = self._message
-        assert message is not None
+        assert message is not None and self._link is not None
         piece, complete = bytes(message[:PIECE]), len(message) <= PIECE
         frame = frames.Data(self._stream, self._opener, piece, complete)
         reserved = self._link.reserve(frame)
@@ -408,6 +412,7 @@ class Tunnel:
             self._send_granted(frame, reserved)
 
     def _send_granted(self, frame: frames.Data, reserved: Any) -> None:
+        assert self._link is not None
         self._granted = None
         self._begun = True
         self._flow.spend(len(frame.body))
@@ -436,7 +441,7 @@ class Tunnel:
         self._link = None
         self._attached = False
 
-    def _attach(self, link: Any) -> None:
+    def _attach(self, link: Way) -> None:
         """Go on over this link once both sides know what the other one has had."""
         self._detach()
         self._link = link

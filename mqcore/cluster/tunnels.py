@@ -17,6 +17,7 @@ from mqcore.trace.flow import step
 
 if TYPE_CHECKING:
     from mqcore.cluster.directory import Member
+    from mqcore.cluster.link import Way
     from mqcore.cluster.node import Core
 
     Name = tuple[bytes, int, bool]
@@ -83,6 +84,7 @@ class Tunnels:
         if before is not None:
             before._lost("the other node has been restarted")
         self.open[_name_of(tunnel)] = tunnel
+        assert tunnel._link is not None
         tunnel._link.tunnels[tunnel._stream, tunnel._opener] = tunnel
 
     async def aopen(self, service: str, timeout: float | None, key: bytes | None,
@@ -127,7 +129,7 @@ class Tunnels:
                 lost = MemberLost(f"the link to a member of {service!r} broke before it had "
                                   "accepted the tunnel", service=service, member=member.id)
 
-    def accept(self, link: Any, frame: frames.Open) -> None:
+    def accept(self, link: Way, frame: frames.Open) -> None:
         service = self.node.services.get(frame.service)
         why = "no such service here" if service is None else service.may_open()
         if why or (frame.stream, False) in link.tunnels:
@@ -145,9 +147,10 @@ class Tunnels:
         assert service is not None
         self.node.loop.spawn(service.serve_tunnel, tunnel)
 
-    def frame(self, link: Any, frame: frames.OfStream) -> None:
+    def frame(self, link: Way, frame: frames.OfStream) -> None:
         tunnel = link.tunnels.get((frame.stream, not frame.opener))
         if tunnel is None:
+            assert link.member is not None
             name = (link.member.record.id, frame.stream, not frame.opener)
             away = self.open.get(name)
             if isinstance(frame, frames.Reset) and away is not None and away._link is None:
@@ -162,7 +165,7 @@ class Tunnels:
 
     # -- links break -------------------------------------------------------------------------------
 
-    def unlinked(self, link: Any, member: Member, reason: str) -> None:
+    def unlinked(self, link: Way, member: Member, reason: str) -> None:
         """The link is gone. Tunnels wait for another one to the same member, if there is one."""
         known = not self.node.closed and member.record.id in self.node.directory.members
         for tunnel in list(link.tunnels.values()):
@@ -196,8 +199,9 @@ class Tunnels:
             if not away:
                 del self.away[tunnel.peer.record.id]
 
-    def resume(self, link: Any, frame: frames.Resume) -> None:
+    def resume(self, link: Way, frame: frames.Resume) -> None:
         """The other side goes on with a tunnel over this link."""
+        assert link.member is not None
         name = (link.member.record.id, frame.stream, not frame.opener)
         tunnel = self.open.get(name)
         if tunnel is None or not tunnel.resume:

@@ -263,3 +263,47 @@ def test_reports_of_what_was_sent_before_are_signs_of_life(once, key, monkeypatc
         assert question.given_up and window.unacked > 5 * pings.REPORT
 
     once(lambda: calling(use)(key))
+
+
+def test_members_that_answer_no_ping_are_waited_for_once(once, key, monkeypatch):
+    """Also if answers to them have not arrived for certain, and those of gateways at the same
+    time."""
+    monkeypatch.setattr(pings, "MUTE", 0.2)
+
+    async def use(server, client, work, slow):
+        fed, found = cluster.Key.generate(), []
+        async with server.afederate("west", fed, udp=False, url=NOWHERE, exports="it") as gateway:
+            async with cluster.ajoin(fed, udp=False, url=NOWHERE,
+                                     seeds=[gateway.fed.links.urls[0]]) as east:
+                await east.await_members("it", timeout=LIMIT)
+                for net in (client, east):
+                    net.handlers[frames.Ping] = lambda link, frame: None
+                    assert await net.arequest("it", b"", timeout=LIMIT) == b"server"
+                assert any(link.owes for link in gateway.fed.links.by_rid.values())
+                given_up(monkeypatch, found)
+                publishing = [asyncio.ensure_future(chat(net)) for net in (client, east)]
+                async with server.asubscribe("a.>"), gateway.fed.asubscribe("a.>"):
+                    assert await server.adrain(None) is False
+                for one in publishing:
+                    one.cancel()
+                assert sorted(found) == sorted([client.id, east.id])
+
+    once(lambda: calling(use)(key))
+
+
+async def chat(net):
+    while True:
+        await net.apublish("a.topic", b"x")
+        await asyncio.sleep(0.01)
+
+
+def given_up(monkeypatch, found):
+    """Note the member of each question that is given up from now on."""
+    look = pings.Question._look
+
+    def noted(self):
+        look(self)
+        if self.given_up:
+            found.append(self.link.member.id)
+
+    monkeypatch.setattr(pings.Question, "_look", noted)

@@ -367,7 +367,7 @@ class Core:
 class Asking:
     """A link that counts what is sent."""
 
-    member = None
+    member = object()
     clogged = False
     surveyed = 0
 

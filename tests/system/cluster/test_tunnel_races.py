@@ -5,6 +5,7 @@ import asyncio
 
 import pytest
 from cluster_sessions import linked
+from echoing import Echo
 
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
@@ -228,3 +229,38 @@ class Held:
         async for _ in tun:
             pass
         await sleep(LIMIT)
+
+
+@pytest.mark.parametrize("how", ["close", "drain", "block"])
+def test_a_node_leaves_with_a_tunnel_to_itself(run, key, how):
+    async def main():
+        async with cluster.ajoin(key, udp=False) as net, net.aserve("it", Echo()):
+            feed = await net.asubscribe("a.>").astart()
+            tunnel = await net.atunnel("it", timeout=LIMIT)
+            await tunnel.asend(b"1")
+            assert await tunnel.arecv(timeout=LIMIT) == b"1"
+            if how == "close":
+                await net.aclose()
+            elif how == "drain":
+                assert await net.adrain(0.1) is False
+        assert net.ended and tunnel.closed and feed.closed
+        assert not net.tunnels.open and not net.topics.feeds
+
+    run(main)
+
+
+def test_a_part_that_fails_as_a_node_leaves(run, key, monkeypatch):
+    """The others end."""
+    async def main():
+        async with cluster.ajoin(key, udp=False) as other, other.aserve("it", Echo()):
+            net = await cluster.ajoin(key, udp=False, seeds=[other.url]).__aenter__()
+            await net.await_members("it", timeout=LIMIT)
+            feed = await net.asubscribe("a.>").astart()
+            tunnel = await net.atunnel("it", timeout=LIMIT)
+            monkeypatch.setattr(net, "unlinked", None)
+            with pytest.raises(TypeError):
+                await net.aclose()
+            assert net.ended and tunnel.closed and feed.closed
+            assert await other.until(lambda: not other.directory.members, LIMIT)
+
+    run(main)
