@@ -62,7 +62,7 @@ class Address:
         where = parts.netloc.rpartition("@")[2]
         if parts.password:
             return urlunsplit(parts._replace(netloc=f"{quote(self.user)}:***@{where}"))
-        if parts.username and self.name == "nats":
+        if parts.username and self.name in ("nats", "natss"):
             return urlunsplit(parts._replace(netloc=f"***@{where}"))
         return self.url
 

@@ -88,7 +88,7 @@ class Connection(Generic[S]):
         self._told, self._quiet = True, now
         try:
             text = f"a bridge tries again to connect {self.side.explain()}: {described(error)}"
-            _log.warning("%s", printable(text[:LONGEST_TEXT]))
+            _log.warning("%s", printable(text[:LONGEST_TEXT])[:LONGEST_TEXT])
         except Exception:       # of a plug-in, or of a program's handler
             report()
 

@@ -36,8 +36,9 @@ class Answered:
 class Survey:
     """A running survey. It begins with the first step of its iteration. `asked` members, `silent`
     ones among them that had nothing to say or were lost, `dropped` answers: those that came while
-    64 MiB of earlier ones had not been taken. A step that is cancelled, or that a signal handler's
-    exception interrupts, ends the survey: another iteration has the answers that had come."""
+    64 MiB of earlier ones had not been taken. A step of `async for` that is cancelled ends the
+    survey. One of `for` that a signal handler's exception interrupts does not, and takes nothing:
+    another iteration goes on."""
 
     def __init__(self, node: Core, service: str, body: bytes, seconds: float) -> None:
         self._node = node
@@ -106,13 +107,6 @@ class Survey:
 
     async def anext(self) -> Answered | None:
         """The next answer; None when the survey is over."""
-        try:
-            return await self._next()
-        except BaseException:
-            self._stop()
-            raise
-
-    async def _next(self) -> Answered | None:
         if not self._number:
             self._node.check_here()
             self._begin()
@@ -134,13 +128,18 @@ class Survey:
         if answer is not None:
             self._answers.appendleft(answer)
             self._waiting += len(answer.body)
-        self._stop()
+            if self._nap is not None:
+                self._nap.wake()
 
     def __aiter__(self) -> Survey:
         return self
 
     async def __anext__(self) -> Answered:
-        answer = await self.anext()
+        try:
+            answer = await self.anext()
+        except BaseException:
+            self._stop()
+            raise
         if answer is None:
             raise StopAsyncIteration
         return answer

@@ -42,9 +42,10 @@ def test_no_password_is_shown(name):
     assert "secret" not in side.explain() and "me:***@h" in side.explain()
 
 
-def test_no_token_is_shown():
-    side = plugins.source("nats://secret@h?subject=a")
-    assert "secret" not in side.explain() and "nats://***@h" in side.explain()
+@pytest.mark.parametrize("name", ["nats", "natss"])
+def test_no_token_is_shown(name):
+    side = plugins.source(f"{name}://secret@h?subject=a")
+    assert "secret" not in side.explain() and f"{name}://***@h" in side.explain()
 
 
 @pytest.mark.parametrize(("address", "word"), [
