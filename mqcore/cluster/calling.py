@@ -72,8 +72,8 @@ class Calling:
 
 
 def twice(give_up: Callable[[Calling], None], calling: Calling) -> None:
-    """A second signal handler's exception, such as that of a second Ctrl-C, does not keep the loop
-    from learning that the call is given up. It is told again, which changes nothing."""
+    """Give the call up. If a second signal handler raises meanwhile, as at a second Ctrl-C, give it
+    up once more, which changes nothing where the loop knows already."""
     try:
         give_up(calling)
     except BaseException:

@@ -70,7 +70,7 @@ class Corked:
         if self._holds:
             self._holds = False
             self._head = data
-        elif self.is_closing():     # refused in the middle, or gone: nobody reads the answer
+        elif self.is_closing():     # refused in the middle, or gone: no client reads it
             self._head = b""
         elif self._head:
             head, self._head = self._head, b""

@@ -1,6 +1,7 @@
 """Requests that are on their way to a member when it drains."""
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +38,22 @@ def calling(function, rate=2e6):
                     await function(server, client, work, slow)
 
     return main
+
+
+@contextlib.asynccontextmanager
+async def publishing(net, pause):
+    """It sends all the time."""
+    async def publish():
+        while True:
+            await net.apublish("a.topic", b"x")
+            await asyncio.sleep(pause)
+
+    task = asyncio.ensure_future(publish())
+    try:
+        yield
+        assert not task.done()
+    finally:
+        task.cancel()
 
 
 async def under_way(server, client, body=LARGE):
@@ -151,18 +168,8 @@ def test_a_long_round_trip(once, key):
     """A member far away is no stuck one, also if it sends all the time."""
     async def use(server, client, work, slow):
         slow.delay = 0.4
-        ends = asyncio.Event()
-
-        async def publish():
-            while not ends.is_set():
-                await client.apublish("a.topic", b"x")
-                await asyncio.sleep(0.05)
-
-        async with server.asubscribe("a.topic"):
-            publishing = asyncio.ensure_future(publish())
+        async with server.asubscribe("a.topic"), publishing(client, 0.05):
             assert await server.adrain(None) is True
-        ends.set()
-        await publishing
 
     once(lambda: calling(use, rate=1e9)(key))
 
@@ -223,16 +230,8 @@ def test_a_member_that_sends_and_answers_no_ping(once, key, monkeypatch, answers
         if answers:
             assert await client.arequest("it", b"", timeout=LIMIT) == b"server"
             await server.services["it"].astop()
-
-        async def publish():
-            while True:
-                await client.apublish("a.topic", b"x")
-                await asyncio.sleep(0.01)
-
-        async with server.asubscribe("a.topic"):
-            publishing = asyncio.ensure_future(publish())
+        async with server.asubscribe("a.topic"), publishing(client, 0.01):
             assert await server.adrain(None) is False
-        publishing.cancel()
 
     once(lambda: calling(use)(key))
 

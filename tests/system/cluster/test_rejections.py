@@ -123,13 +123,20 @@ async def without_its_seed(key):
         yield net, url
 
 
+@contextlib.asynccontextmanager
+async def another_cluster_at(url, net):
+    """A node of another cluster, which `net` has tried."""
+    async with cluster.ajoin(cluster.Key.generate(), udp=False, listen=url):
+        assert await net.until(lambda: net.rejections, LIMIT)
+        yield
+
+
 def test_it_is_over_when_the_node_connects_by_itself(run, key):
     """A node that has members does not try it again for 30 s."""
     async def main():
         async with without_its_seed(key) as (net, url):
             events = net.events()
-            async with cluster.ajoin(cluster.Key.generate(), udp=False, listen=url):
-                assert await net.until(lambda: net.rejections, LIMIT)
+            async with another_cluster_at(url, net):
                 assert "does not hold" in net.explain()
             async with cluster.ajoin(key, udp=False, listen=url, seeds=net.url):
                 assert await net.until(lambda: any(
@@ -146,8 +153,7 @@ def test_a_member_that_claims_the_address_ends_no_rejection(run, key):
     async def main():
         async with without_its_seed(key) as (net, url):
             events = net.events()
-            async with cluster.ajoin(cluster.Key.generate(), udp=False, listen=url):
-                assert await net.until(lambda: net.rejections, LIMIT)
+            async with another_cluster_at(url, net):
                 tries = net.links.dropped["key_rejected"]
                 async with cluster.ajoin(key, udp=False, url=url, seeds=net.url):
                     assert await net.until(lambda: net.links.dropped["key_rejected"] > tries,
