@@ -217,7 +217,7 @@ class AsyncioLoop(Loop):
                     self.loop.call_soon_threadsafe(self._begin, calling)
                 except RuntimeError:
                     raise _gone() from None
-            if self._ended:     # if it has ended meanwhile, aclose() may not have waited for that
+            if self._ended and not calling.begun:   # aclose() may not have waited for that
                 raise _gone()
             while not calling.over.wait(LOOK):
                 if self.inherited:      # a signal handler has forked
@@ -237,6 +237,7 @@ class AsyncioLoop(Loop):
             self.loop.call_soon_threadsafe(calling.give_up)
 
     def _begin(self, calling: Calling) -> None:
+        calling.begun = True
         task = self.loop.create_task(calling.run())
         calling.cancel = task.cancel
         task.add_done_callback(calling.hand_over)

@@ -120,6 +120,21 @@ def test_blocking_calls_after_the_end(key):
     list(events)
 
 
+def test_a_drain_that_is_over_before_its_thread_looks_has_succeeded(key, monkeypatch):
+    """A busy machine may run the whole drain between two bytecodes of the thread that calls."""
+    with cluster.join(key, udp=False) as net:
+        real = net.loop.loop.call_soon_threadsafe
+
+        def schedule(*args):
+            real(*args)
+            if threading.current_thread() is threading.main_thread():
+                until(lambda: net.loop._ended)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(net.loop.loop, "call_soon_threadsafe", schedule)
+            assert net.drain(LIMIT) is True
+
+
 def test_a_blocking_call_while_the_node_leaves(caplog, monkeypatch, recwarn):
     """One that was made before begins, and finds that out. None is left behind in a loop that has
     ended."""
