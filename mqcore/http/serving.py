@@ -1,15 +1,7 @@
-"""The gateway on uvicorn: listening, limits below HTTP, TLS, the end.
-
-uvicorn parses HTTP with httptools and WebSocket with wsproto. What it leaves open is bounded here:
-the number of connections, the size of headers and how long they take, pipelined requests, pongs to
-a client that does not read.
-"""
+"""The gateway on uvicorn: listening, TLS, the thread, the end."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import math
 import os
 import socket
 import ssl
@@ -19,8 +11,8 @@ from urllib.parse import urlsplit
 
 try:
     import uvicorn
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-    from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+
+    from mqcore.http.guarded import Guarded, GuardedTalk
 except ImportError as _error:
     raise ImportError(f'the HTTP gateway needs {_error.name}: pip install "mqcore[http]"',
                       name=_error.name) from None
@@ -28,219 +20,15 @@ except ImportError as _error:
 from mqcore.base import waits
 from mqcore.base.accepting import Accepting
 from mqcore.base.components import COMPONENTS, State, numbers
-from mqcore.base.rarely import Rarely
 from mqcore.base.threads import Thread
 from mqcore.errors import AddressError, BindError, Error, OptionError, UsageError
 from mqcore.http import config
 from mqcore.http.access import hosts_for, is_loopback, read_tokens
 from mqcore.http.bounds import Limits, Stats
 from mqcore.http.gateway import Gateway
-from mqcore.http.problem import TYPE, Problem
 from mqcore.http.route import parse
 
-PIPELINED = 16              # requests of one connection that wait for their turn
-UNREAD = 256 << 10          # bytes of pongs that a client leaves unread
-DISCARD = 2.0               # seconds that a refused body is read for
 START = 60.0
-_log = logging.getLogger("mqcore.http.server")
-_log.addFilter(Rarely())
-
-
-def reply(problem: Problem) -> bytes:
-    """A whole answer, for a connection that ends with it."""
-    body = problem.body()
-    return (b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            % (problem.status, b"Refused", TYPE, len(body))) + body
-
-
-class Corked:
-    """What an answer is written to. `hold` keeps the head of an answer until its body comes."""
-
-    def __init__(self, transport: Any) -> None:
-        self.abort = transport.abort
-        self.is_closing = transport.is_closing
-        self._transport = transport
-        self._holds = False
-        self._head = b""
-
-    def hold(self) -> None:
-        self._holds = True
-
-    def write(self, data: bytes) -> None:
-        if self._holds:
-            self._holds = False
-            self._head = data
-        elif self.is_closing():     # refused in the middle, or gone: no client reads it
-            self._head = b""
-        elif self._head:
-            head, self._head = self._head, b""
-            self._transport.writelines((head, data))
-        else:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        self._holds = False
-        if self._head:
-            self.write(b"")
-        self._transport.close()
-
-
-class Guarded(HttpToolsProtocol):
-    """One connection. `limits` and `stats` are the gateway's."""
-
-    limits: Limits
-    stats: Stats
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.logger = _log      # it writes a line for each request that is no HTTP
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.most = self.limits.header_bytes
-        self.unparsed = 0       # bytes since the last event, at least
-        self.chunk = 0          # bytes of this call
-        self.size = 0           # bytes of the message, at most
-        self.refused: Problem | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.due = math.inf
-        self.corked = Corked(transport)
-        if len(self.connections) > self.limits.clients:
-            self.stats.turned_away += 1
-            transport.write(reply(Problem(503, "clients", f"{self.limits.clients} clients are "
-                                          "connected", "connect again later")))
-            transport.close()
-            self._arm(1.0)
-            return
-        self._arm(self.limits.header_time)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.due = math.inf
-        if self.timer is not None:
-            self.timer.cancel()
-        super().connection_lost(exc)
-
-    def _arm(self, delay: float) -> None:
-        """Cut the connection so many seconds from now, unless `due` is moved. The timer itself is
-        moved seldom: when it fires too early, or would fire too late."""
-        self.due = self.loop.time() + delay
-        if self.timer is not None:
-            if self.timer.when() <= self.due:
-                return
-            self.timer.cancel()
-        self.timer = self.loop.call_at(self.due, self._look)
-
-    def _look(self) -> None:
-        """No headers in time; or the client has not even read its last answer."""
-        self.timer = None
-        if self.due > self.loop.time():
-            if self.due < math.inf:
-                self.timer = self.loop.call_at(self.due, self._look)
-            return
-        self.stats.late += 1
-        self.transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        self.chunk = chunk = len(data)
-        self.unparsed += chunk
-        self.size += chunk
-        super().data_received(data)
-        if self.parser is None:
-            return
-        if self.unparsed > self.most or self.size > self.most and self._large():
-            self._oversized()
-            self.send_400_response("")
-        elif self.unparsed and self.due == math.inf and (
-                self.cycle is None or self.cycle.response_complete):
-            self._arm(self.limits.idle_time + self.limits.header_time)
-
-    def _oversized(self) -> None:
-        self.stats.oversized += self.refused is None
-        self.refused = Problem(431, "header_size", "the headers are larger than "
-                               f"{self.limits.header_bytes} bytes", "send fewer")
-
-    def send_400_response(self, msg: str) -> None:
-        problem = self.refused or Problem(400, "http", "the request is no HTTP", "send HTTP/1.1")
-        if not self.transport.is_closing():
-            self.transport.write(reply(problem))
-            self.transport.close()
-            self._arm(1.0)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.size = self.chunk
-        self.scope["mqcore.connection"] = self.corked       # type: ignore[typeddict-unknown-key]
-
-    def _large(self) -> bool:
-        """Whether the headers, with the trailers of a chunked body, are too large. They are added
-        up only in a message that is larger."""
-        return self.most < len(self.url) + sum(
-            len(name) + len(value) + 4 for name, value in self.headers)
-
-    def _bound(self) -> None:
-        """ValueError for headers that are too large. uvicorn then calls send_400_response."""
-        if self._large():
-            self._oversized()
-            raise ValueError("headers too large")
-
-    def on_headers_complete(self) -> None:
-        if self.size > self.most:
-            self._bound()
-        self.unparsed = 0
-        self.due = math.inf
-        super().on_headers_complete()
-        if self.cycle is not None:      # it is None where the connection becomes a WebSocket
-            self.cycle.transport = self.corked      # type: ignore[assignment]
-        if len(self.pipeline) > PIPELINED:
-            self.stats.oversized += 1
-            self.transport.abort()
-            raise ValueError("too many pipelined requests")
-
-    def on_body(self, body: bytes) -> None:
-        self.unparsed = 0
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        if self.size > self.most:
-            self._bound()
-        self.unparsed = 0
-        super().on_message_complete()
-        if self.cycle is not None and self.cycle.response_complete:
-            self._arm(self.limits.idle_time + self.limits.header_time)
-
-    def on_response_complete(self) -> None:
-        """A body that comes after its answer is discarded for a while, so that the client reads the
-        answer; a connection that is closed at once may lose it. uvicorn ends idle connections."""
-        super().on_response_complete()
-        if not self.cycle.response_complete:
-            return                      # a pipelined request is next
-        unread = self.transport.get_write_buffer_size()
-        if self.cycle.more_body and (unread or not self.transport.is_closing()):
-            self._arm(DISCARD)
-        elif unread:
-            self._arm(self.limits.idle_time + self.limits.header_time)
-
-
-class GuardedTalk(WSProtocol):
-    """One WebSocket."""
-
-    stats: Stats
-
-    def handle_connect(self, event: Any) -> None:
-        super().handle_connect(event)
-        scope: Any = self.scope
-        scope["mqcore.connection"] = Corked(self.transport)
-
-    def handle_ping(self, event: Any) -> None:
-        if self.transport.is_closing():
-            return
-        if self.transport.get_write_buffer_size() > UNREAD:
-            self.stats.slow += 1
-            self.transport.abort()
-            return
-        super().handle_ping(event)
 
 
 def add(stats: Stats, counter: str) -> None:

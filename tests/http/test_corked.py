@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqcore.http.serving import Corked
+from mqcore.http.guarded import Corked
 
 
 class Transport:
