@@ -131,11 +131,16 @@ class Exchange:
                      more: list[Header] | None = None) -> None:
         """The whole answer, in one write where the server can hold its head back."""
         self.stats.answered += status < 400
+        connection = self.scope.get("mqcore.connection") if self.method != "HEAD" else None
+        if connection is not None and not more and not self.extra and status != 204 \
+                and connection.answer(status, kind, body):
+            self.started = True
+            return
         head = self._head(status, kind, more or (), None if status == 204 else len(body))
-        if self.method == "HEAD":
-            body = b""
-        elif (connection := self.scope.get("mqcore.connection")) is not None:
+        if connection is not None:
             connection.hold()
+        elif self.method == "HEAD":
+            body = b""
         try:
             await within(self.limits.send_time, self._whole(head, body))
         except OSError as error:

@@ -12,7 +12,11 @@ import logging
 import math
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from mqcore.base.rarely import Rarely
@@ -34,14 +38,36 @@ def reply(problem: Problem) -> bytes:
 
 
 class Corked:
-    """What an answer is written to. `hold` keeps the head of an answer until its body comes."""
+    """What answers are written to. `hold` keeps the head of an answer until its body comes.
+    `cycle` is uvicorn's request whose answer is due."""
 
     def __init__(self, transport: Any) -> None:
         self.abort = transport.abort
         self.is_closing = transport.is_closing
+        self.cycle: RequestResponseCycle | None = None
         self._transport = transport
         self._holds = False
         self._head = b""
+
+    def answer(self, status: int, kind: bytes, body: bytes) -> bool:
+        """Write an answer to POST or GET that has no headers of its own, as uvicorn would, in one
+        call. False where it needs to wait, or has more to say: nothing is written then."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_started or cycle.disconnected or not cycle.keep_alive \
+                or cycle.waiting_for_100_continue or cycle.flow.write_paused or self.is_closing():
+            return False
+        self.cycle = None
+        parts = [STATUS_LINE[status]]
+        for name, value in cycle.default_headers:
+            parts += (name, b": ", value, b"\r\n")
+        if kind:
+            parts += (b"content-type: ", kind, b"\r\n")
+        parts += (b"content-length: %d\r\n\r\n" % len(body), body)
+        self._transport.writelines(parts)
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
 
     def hold(self) -> None:
         self._holds = True
@@ -83,7 +109,7 @@ class Guarded(HttpToolsProtocol):
         self.size = 0           # bytes of the message, at most
         self.refused: Problem | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.due = math.inf
+        self.due = self.idle = math.inf
         self.corked = Corked(transport)
         if len(self.connections) > self.limits.clients:
             self.stats.turned_away += 1
@@ -95,34 +121,50 @@ class Guarded(HttpToolsProtocol):
         self._arm(self.limits.header_time)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.due = math.inf
+        self.due = self.idle = math.inf
+        self.corked.cycle = None
         if self.timer is not None:
             self.timer.cancel()
         super().connection_lost(exc)
 
     def _arm(self, delay: float) -> None:
-        """Cut the connection so many seconds from now, unless `due` is moved. The timer itself is
-        moved seldom: when it fires too early, or would fire too late."""
+        """Cut the connection so many seconds from now, unless `due` is moved."""
         self.due = self.loop.time() + delay
+        self._wake(self.due)
+
+    def _wake(self, at: float) -> None:
+        """Look at `due` and `idle` no later than then. The timer itself is moved seldom: when it
+        fires too early, or would fire too late."""
         if self.timer is not None:
-            if self.timer.when() <= self.due:
+            if self.timer.when() <= at:
                 return
             self.timer.cancel()
-        self.timer = self.loop.call_at(self.due, self._look)
+        self.timer = self.loop.call_at(at, self._look)
+
+    def _rest(self) -> None:
+        """Nothing is in progress: close the connection, unless the client sends something."""
+        self.idle = self.loop.time() + self.limits.idle_time
+        self._wake(self.idle)
 
     def _look(self) -> None:
-        """No headers in time; or the client has not even read its last answer."""
+        """No headers in time, or the client has not even read its last answer: cut the connection.
+        No request for a while: close it."""
         self.timer = None
-        if self.due > self.loop.time():
-            if self.due < math.inf:
-                self.timer = self.loop.call_at(self.due, self._look)
+        now = self.loop.time()
+        if self.due <= now:
+            self.stats.late += 1
+            self.transport.abort()
             return
-        self.stats.late += 1
-        self.transport.abort()
+        if self.idle <= now:
+            self.idle = math.inf
+            self.transport.close()
+        if (next_look := min(self.due, self.idle)) < math.inf:
+            self._wake(next_look)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        self.idle = math.inf
         self.chunk = chunk = len(data)
         self.unparsed += chunk
         self.size += chunk
@@ -173,6 +215,8 @@ class Guarded(HttpToolsProtocol):
         super().on_headers_complete()
         if self.cycle is not None:      # it is None where the connection becomes a WebSocket
             self.cycle.transport = self.corked      # type: ignore[assignment]
+            if not self.pipeline:
+                self.corked.cycle = self.cycle
         if len(self.pipeline) > PIPELINED:
             self.stats.oversized += 1
             self.transport.abort()
@@ -188,16 +232,27 @@ class Guarded(HttpToolsProtocol):
         self.unparsed = 0
         super().on_message_complete()
         if self.cycle is not None and self.cycle.response_complete:
-            self._arm(self.limits.idle_time + self.limits.header_time)
+            self._rest()
+            self.due = self.idle + self.limits.header_time
 
     def on_response_complete(self) -> None:
-        """A body that comes after its answer is discarded for a while, so that the client reads the
-        answer; a connection that is closed at once may lose it. uvicorn ends idle connections."""
-        super().on_response_complete()
-        if not self.cycle.response_complete:
-            return                      # a pipelined request is next
+        """uvicorn's, but the time of an idle connection needs no timer of its own. A body that
+        comes after its answer is discarded for a while, so that the client reads the answer; a
+        connection that is closed at once may lose it."""
+        self.server_state.total_requests += 1
+        closing = self.transport.is_closing()
+        if not closing:
+            self.flow.resume_reading()
+            if self.pipeline:
+                cycle, app = self.pipeline.pop()
+                self.corked.cycle = cycle
+                self._start_asgi_task(cycle, app)
+                return
+            self._rest()
+        elif self.pipeline:
+            return
         unread = self.transport.get_write_buffer_size()
-        if self.cycle.more_body and (unread or not self.transport.is_closing()):
+        if self.cycle.more_body and (unread or not closing):
             self._arm(DISCARD)
         elif unread:
             self._arm(self.limits.idle_time + self.limits.header_time)

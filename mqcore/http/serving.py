@@ -128,7 +128,6 @@ def serving(gateway: Gateway, context: ssl.SSLContext | None) -> Serving:
         lifespan="off", log_config=None, access_log=False, server_header=False,
         proxy_headers=False, ws_max_size=limits.body_bytes, ws_per_message_deflate=False,
         ws_ping_interval=limits.heartbeat, ws_ping_timeout=limits.send_time,
-        timeout_keep_alive=int(limits.idle_time) or 1,
         timeout_graceful_shutdown=int(limits.drain) or 1, **made), gateway)
 
 

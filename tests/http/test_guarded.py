@@ -1,0 +1,205 @@
+"""One connection: an answer in one write, and the time between requests."""
+
+import asyncio
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from waiting import until
+
+from mqcore import http
+from mqcore.http.guarded import Corked
+
+LIMIT = 60
+DATE = [(b"date", b"Mon, 30 Nov 2026 12:00:00 GMT")]
+
+
+class Transport:
+    """What was written, one entry a write."""
+
+    def pause_reading(self):
+        pass
+
+    def __init__(self):
+        self.writes, self.closed = [], False
+
+    def write(self, data):
+        assert not self.closed
+        self.writes.append(data)
+
+    def writelines(self, parts):
+        self.write(b"".join(parts))
+
+    def is_closing(self):
+        return self.closed
+
+    def close(self):
+        self.closed = True
+
+    abort = close
+
+
+@pytest.fixture
+def transport():
+    return Transport()
+
+
+@pytest.fixture
+def corked(transport):
+    return Corked(transport)
+
+
+def test_without_hold_each_write_is_one(transport, corked):
+    corked.write(b"head")
+    corked.write(b"body")
+    assert transport.writes == [b"head", b"body"]
+
+
+def test_a_head_waits_for_its_body(transport, corked):
+    for _ in range(2):
+        corked.hold()
+        corked.write(b"head")
+        corked.write(b"body")
+    corked.write(b"more")
+    assert transport.writes == [b"headbody", b"headbody", b"more"]
+
+
+def test_an_empty_body_brings_the_head(transport, corked):
+    corked.hold()
+    corked.write(b"head")
+    corked.write(b"")
+    assert transport.writes == [b"head"]
+
+
+def test_a_close_brings_the_head(transport, corked):
+    corked.hold()
+    corked.write(b"head")
+    corked.close()
+    assert transport.writes == [b"head"] and corked.is_closing()
+    corked.close()
+    assert transport.writes == [b"head"]
+
+
+def test_nothing_is_written_to_a_closed_connection(transport, corked):
+    """An answer may be on its way when the connection is refused."""
+    corked.hold()
+    transport.close()
+    corked.write(b"head")
+    corked.write(b"body")
+    corked.close()
+    assert not transport.writes
+
+
+@pytest.fixture
+def cycle(corked):
+    """A request whose answer is due, and how often it was complete."""
+    cycle = RequestResponseCycle(
+        {"method": "POST"}, corked, FlowControl(corked), None, None, False, DATE, asyncio.Event(),
+        False, True, lambda: cycle.ends.append(cycle))
+    cycle.ends = []
+    corked.cycle = cycle
+    return cycle
+
+
+def sent(cycle, status, kind, body):
+    """What uvicorn itself writes."""
+    headers = [(b"content-type", kind)] if kind else []
+    headers.append((b"content-length", b"%d" % len(body)))
+
+    async def both():
+        await cycle.send({"type": "http.response.start", "status": status, "headers": headers})
+        await cycle.send({"type": "http.response.body", "body": body})
+    asyncio.run(both())
+    return b"".join(cycle.transport._transport.writes)
+
+
+@pytest.mark.parametrize(("status", "kind", "body"), [
+    (200, b"text/plain", b"hello"), (202, b"", b""), (201, b"application/json", b"x" * 100_000)])
+def test_a_whole_answer_is_uvicorns(transport, corked, cycle, status, kind, body):
+    assert corked.answer(status, kind, body)
+    assert cycle.response_complete and cycle.ends == [cycle] and cycle.message_event.is_set()
+    assert not corked.answer(status, kind, body), "one request has two answers"
+    found, transport.writes = transport.writes, []
+    cycle.response_started = cycle.response_complete = False
+    assert found == [sent(cycle, status, kind, body)]
+
+
+@pytest.mark.parametrize("state", [
+    {"keep_alive": False}, {"waiting_for_100_continue": True}, {"disconnected": True}])
+def test_an_answer_that_has_more_to_say_is_left_to_uvicorn(transport, corked, cycle, state):
+    for name, value in state.items():
+        setattr(cycle, name, value)
+    assert not corked.answer(200, b"text/plain", b"hello")
+    assert not transport.writes and not cycle.response_started
+
+
+def test_an_answer_to_a_client_that_does_not_read_waits(transport, corked, cycle):
+    cycle.flow.pause_writing()
+    assert not corked.answer(200, b"text/plain", b"hello")
+    transport.close()
+    cycle.flow.resume_writing()
+    assert not corked.answer(200, b"text/plain", b"hello")
+    assert not transport.writes and not cycle.response_started
+
+
+@pytest.fixture
+def talk(opened, tmp_path):
+    """talk(**limits): a server, and a connection to it."""
+    sockets = []
+
+    def function(**limits):
+        server, _ = opened({"/log": f"journal:{tmp_path}/j"}, limits=http.Limits(**limits))
+        parts = urlsplit(server.url)
+        sockets.append(socket.create_connection((parts.hostname, parts.port), timeout=LIMIT))
+        return server, sockets[-1]
+    yield function
+    for one in sockets:
+        one.close()
+
+
+def post(body=b"x", **more):
+    lines = b"".join(b"%s: %s\r\n" % (name.encode(), value) for name, value in more.items())
+    return (b"POST /log HTTP/1.1\r\nhost: localhost\r\n%scontent-length: %d\r\n\r\n"
+            % (lines, len(body))) + body
+
+
+def answers(connection, n):
+    """The heads of the next n answers, whose bodies are JSON."""
+    found = b""
+    while found.count(b"}") < n:
+        assert (data := connection.recv(65536)), found
+        found += data
+    return [head for head in found.split(b"HTTP/1.1 ") if head]
+
+
+def test_an_idle_connection_is_closed_and_not_called_late(talk):
+    server, connection = talk(idle_time=0.1)
+    connection.sendall(post())
+    answers(connection, 1)
+    assert connection.recv(1) == b""
+    assert server.stats().late == 0
+
+
+def test_a_connection_whose_body_ends_after_its_answer_is_idle(talk):
+    server, connection = talk(idle_time=0.1, body_bytes=10)
+    connection.sendall(post(b"x" * 11)[:-1])
+    assert b"413" in connection.recv(65536)
+    connection.sendall(b"x")
+    assert connection.recv(1) == b""
+    assert server.stats().late == 0
+
+
+def test_pipelined_answers_come_in_order(talk):
+    """Some are written whole, some are left to uvicorn."""
+    server, connection = talk(rate=1e6, burst=100)
+    kinds = [{}, {"origin": b"http://evil.example"}, {}, {"accept": b"x"}, {},
+             {"origin": b"http://evil.example"}, {}, {"connection": b"close"}]
+    connection.sendall(b"".join(post(**more) for more in kinds))
+    found = answers(connection, len(kinds))
+    assert [head[:3] for head in found] == [
+        b"403" if "origin" in more else b"201" for more in kinds]
+    assert b"connection: close" in found[-1] and connection.recv(1) == b""
+    until(lambda: server.stats().in_progress == 0)
+    assert server.stats().requests == len(kinds)
