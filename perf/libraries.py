@@ -258,11 +258,13 @@ class Pynng:
 class Zenoh:
     """Key expressions instead of sockets. One way it is a publisher that blocks when there is no
     room (by default it drops, and a row counts what arrives), a round trip is a query. Two peers,
-    linked by the one address given to them, that look for nobody else."""
+    linked by the one address given to them, that look for nobody else. Where rows say tcp, the
+    bodies go through tcp: by default larger ones would go through shared memory. Where rows say
+    shm they do, and the link is tcp."""
 
     module = "zenoh"
     calls = ("plain",)
-    transports = ("tcp",)
+    transports = ("tcp", "shm")
     variants = ("tuned", "roomy")
     holds = NO_END
     key = "perf"
@@ -279,7 +281,9 @@ class Zenoh:
             "scouting/multicast/enabled": False,
             "scouting/gossip/enabled": False,
             "listen/endpoints": [],
-            **{f"{role}/endpoints": [url.replace("://", "/")] for role, url in ends.items()},
+            "transport/shared_memory/enabled": any(url.startswith("shm") for url in ends.values()),
+            **{f"{role}/endpoints": [f"tcp/{url.partition('://')[2]}"]
+               for role, url in ends.items()},
         }
         if self.variant == "tuned":
             settings["transport/unicast/qos/enabled"] = False
@@ -290,7 +294,9 @@ class Zenoh:
         return self.zenoh.open(config)
 
     def bind(self, kind: str, url: str):
-        if url.endswith(":0"):
+        if url.startswith("shm:"):
+            url = f"shm://127.0.0.1:{free_port()}"
+        elif url.endswith(":0"):
             url = f"{url[:-1]}{free_port()}"
         s = self.session(listen=url)
         if kind == "rep":

@@ -5,7 +5,8 @@
 `faster-fifo` (a ring and a lock), `queue` (`multiprocessing.Queue`) and `iceoryx2` (publisher and
 subscriber without loss, in its waiting mode: an event service tells the reader, who sleeps on its
 listener) pass their ends on by fork, so here both ends are children of this program. mqcore's rows
-are measured as all others, over shm and, next to it in each round, over ipc; the ratio is theirs.
+are measured as those of other transports, over shm and, next to it in each round, over ipc; the
+ratio is theirs. So are zenoh's, for bodies so large that its peers pass them through shared memory.
 Every receiver has each body as bytes of its own. `memory` is `numpy.copyto` of the same size, once
 a message, in one process: what an ideal single copy would be.
 """
@@ -199,8 +200,14 @@ def ours(kind: str, size: int, count: int, place: str, library: str) -> dict:
             "CPU us a message": found["shm"]["cpu"] * 1e6}  # fmt: skip
 
 
+def zenohs(kind: str, size: int, count: int, place: str, library: str) -> dict:
+    found = run_pair(library, Case(kind, "shm", size, "plain", place), count)
+    return {"value": found["value"], "CPU us a message": found["cpu"] * 1e6}
+
+
 def measure(kind: str, size: int, place: str, library: str, seconds: float) -> dict:
-    run = functools.partial(both if library in OTHERS else ours, kind, size)
+    how = both if library in OTHERS else ours if library == "mqcore" else zenohs
+    run = functools.partial(how, kind, size)
     with awake(list(placement(place))) if place == "awake" else contextlib.nullcontext():
         first = run(max(20, min(FIRST[kind], (64 << 20) // size)), place, library)["value"]
         if kind == "lat":
@@ -213,8 +220,8 @@ def measure(kind: str, size: int, place: str, library: str, seconds: float) -> d
     return found
 
 
-def takes(library: str) -> bool:
-    return library == "mqcore"
+def takes(large: bool, library: str) -> bool:
+    return library == "mqcore" or large and library == "zenoh"
 
 
 def others() -> tuple[str, ...]:
@@ -228,10 +235,12 @@ def rows(quick: bool) -> list[Row]:
     places = ("awake",) if quick else ("awake", "idle", "together")
     return [
         *(Row(f"one way, shared memory, {size_name(size)}", "/s", False,
-              functools.partial(measure, "thr", size, "free"), takes, 5, "thr", size, others())
+              functools.partial(measure, "thr", size, "free"),
+              functools.partial(takes, size >= 1 << 16), 5, "thr", size, others())
           for size in sizes),
         *(Row(f"round trip, shared memory, 16 B, {place}", "us", True,
-              functools.partial(measure, "lat", 16, place), takes, 5, "lat", 0.0, others())
+              functools.partial(measure, "lat", 16, place), functools.partial(takes, False), 5,
+              "lat", 0.0, others())
           for place in places),
     ]  # fmt: skip
 
