@@ -21,10 +21,11 @@ class Gone(Exception):
 
 
 class Exchange:
-    """`extra` are headers of every answer; `who` is the token's name or the client's address."""
+    """`extra` are headers of every answer; `who` is the token's name or the client's address;
+    `answered` says that the answer is no problem, and counted."""
 
     __slots__ = ("scope", "receive", "_send", "limits", "stats", "method", "path", "headers",
-                 "extra", "who", "started")
+                 "extra", "who", "started", "answered")
 
     def __init__(self, scope: Message, receive: Receive, send: Send, limits: Limits,
                  stats: Stats) -> None:
@@ -40,7 +41,7 @@ class Exchange:
             self.headers[name] = value
         self.extra: list[Header] = []
         self.who = ""
-        self.started = False
+        self.started = self.answered = False
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
@@ -123,6 +124,11 @@ class Exchange:
             headers.append((b"content-length", b"%d" % length))
         return {"type": "http.response.start", "status": status, "headers": headers}
 
+    def count(self) -> None:
+        """The request is answered."""
+        self.answered = True
+        self.stats.answered += 1
+
     async def start(self, status: int, kind: bytes, more: list[Header]) -> None:
         """The head of an answer whose body comes piece by piece."""
         await self.send(self._head(status, kind, more, None))
@@ -130,9 +136,14 @@ class Exchange:
     async def answer(self, status: int, body: bytes = b"", kind: bytes = b"",
                      more: list[Header] | None = None) -> None:
         """The whole answer, in one write where the server can hold its head back."""
-        self.stats.answered += status < 400
-        connection = self.scope.get("mqcore.connection") if self.method != "HEAD" else None
-        if connection is not None and not more and not self.extra and status != 204 \
+        connection = self.scope.get("mqcore.connection")
+        if connection is not None and connection.gone():
+            raise Gone
+        if status < 400:
+            self.count()
+        if self.method == "HEAD":
+            connection = None
+        elif connection is not None and not more and not self.extra and status != 204 \
                 and connection.answer(status, kind, body):
             self.started = True
             return

@@ -101,7 +101,6 @@ class Gateway:
         stats = self.stats
         stats.requests += 1
         stats.in_progress += 1
-        before = stats.answered
         exchange: Exchange | None = None
         try:
             exchange = Exchange(scope, receive, send, self.limits, stats)
@@ -124,7 +123,7 @@ class Gateway:
             await self._refuse(exchange, mistake, scope, receive, send)
         finally:
             stats.in_progress -= 1
-            stats.refused += stats.answered == before
+            stats.refused += exchange is None or not exchange.answered
 
     async def _refuse(self, exchange: Exchange | None, problem: Problem, scope: Message,
                       receive: Receive, send: Send) -> None:

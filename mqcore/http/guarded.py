@@ -39,7 +39,7 @@ def reply(problem: Problem) -> bytes:
 
 class Corked:
     """What answers are written to. `hold` keeps the head of an answer until its body comes.
-    `cycle` is uvicorn's request whose answer is due."""
+    `cycle` is uvicorn's request in progress, if there is one."""
 
     def __init__(self, transport: Any) -> None:
         self.abort = transport.abort
@@ -67,6 +67,14 @@ class Corked:
         cycle.response_started = cycle.response_complete = True
         cycle.message_event.set()
         cycle.on_response()
+        return True
+
+    def gone(self) -> bool:
+        """Whether no client reads the answer any more. uvicorn then expects none."""
+        if not self.is_closing():
+            return False
+        if self.cycle is not None:
+            self.cycle.disconnected = True
         return True
 
     def hold(self) -> None:
@@ -121,11 +129,33 @@ class Guarded(HttpToolsProtocol):
         self._arm(self.limits.header_time)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """uvicorn tells only the last request, and others may wait behind the one in progress."""
+        self._sleep()
+        cycle, self.corked.cycle = self.corked.cycle, None
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """uvicorn's. A client over TLS that does not answer to the close is not waited for."""
+        super().shutdown()
+        if self.transport.is_closing() and not self.transport.get_write_buffer_size():
+            self.loop.call_later(1.0, self.transport.abort)
+
+    def handle_websocket_upgrade(self) -> None:
+        """The connection is a WebSocket's from now on."""
+        super().handle_websocket_upgrade()
+        self._sleep()
+        self.parser = None      # type: ignore[assignment]
+
+    def _sleep(self) -> None:
+        """Watch no times any more."""
         self.due = self.idle = math.inf
-        self.corked.cycle = None
         if self.timer is not None:
             self.timer.cancel()
-        super().connection_lost(exc)
+            self.timer = None
 
     def _arm(self, delay: float) -> None:
         """Cut the connection so many seconds from now, unless `due` is moved."""
@@ -174,9 +204,10 @@ class Guarded(HttpToolsProtocol):
         if self.unparsed > self.most or self.size > self.most and self._large():
             self._oversized()
             self.send_400_response("")
-        elif self.unparsed and self.due == math.inf and (
-                self.cycle is None or self.cycle.response_complete):
-            self._arm(self.limits.idle_time + self.limits.header_time)
+        elif self.unparsed:
+            self.idle = math.inf
+            if self.due == math.inf and (self.cycle is None or self.cycle.response_complete):
+                self._arm(self.limits.idle_time + self.limits.header_time)
 
     def _oversized(self) -> None:
         self.stats.oversized += self.refused is None
@@ -185,6 +216,7 @@ class Guarded(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         problem = self.refused or Problem(400, "http", "the request is no HTTP", "send HTTP/1.1")
+        self.stats.problems[problem.name] = self.stats.problems.get(problem.name, 0) + 1
         if not self.transport.is_closing():
             self.transport.write(reply(problem))
             self.transport.close()
@@ -192,6 +224,7 @@ class Guarded(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.idle = math.inf
         self.size = self.chunk
         self.scope["mqcore.connection"] = self.corked       # type: ignore[typeddict-unknown-key]
 
@@ -212,6 +245,11 @@ class Guarded(HttpToolsProtocol):
             self._bound()
         self.unparsed = 0
         self.due = math.inf
+        if self.corked.cycle is not None and self.parser.should_upgrade() \
+                and self._should_upgrade():
+            self.refused = Problem(400, "upgrade", "a WebSocket is asked for while a request is in "
+                                   "progress", "wait for the answer, or use another connection")
+            raise ValueError("upgrade in a pipeline")
         super().on_headers_complete()
         if self.cycle is not None:      # it is None where the connection becomes a WebSocket
             self.cycle.transport = self.corked      # type: ignore[assignment]
@@ -240,21 +278,21 @@ class Guarded(HttpToolsProtocol):
         comes after its answer is discarded for a while, so that the client reads the answer; a
         connection that is closed at once may lose it."""
         self.server_state.total_requests += 1
+        self.corked.cycle = None
         closing = self.transport.is_closing()
         if not closing:
             self.flow.resume_reading()
             if self.pipeline:
-                cycle, app = self.pipeline.pop()
-                self.corked.cycle = cycle
-                self._start_asgi_task(cycle, app)
+                self.corked.cycle, app = self.pipeline.pop()
+                self._start_asgi_task(self.corked.cycle, app)
                 return
-            self._rest()
-        elif self.pipeline:
-            return
         unread = self.transport.get_write_buffer_size()
         if self.cycle.more_body and (unread or not closing):
             self._arm(DISCARD)
-        elif unread:
+            return
+        if not closing:
+            self._rest()
+        if unread:
             self._arm(self.limits.idle_time + self.limits.header_time)
 
 

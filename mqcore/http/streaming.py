@@ -143,7 +143,7 @@ async def events(exchange: Exchange, feed: Feed, query: dict[str, str],
                 chunk = b'event: lost\ndata: {"lost":%d}\n\n' % found if found else b":\n\n"
             await exchange.send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    exchange.stats.answered += 1
+    exchange.count()
     await exchange.start(200, EVENTS.encode(), [(b"cache-control", b"no-store"),
                                                (b"x-accel-buffering", b"no")])
     await exchange.send({"type": "http.response.body", "body": b":\n\n", "more_body": True})
@@ -178,7 +178,7 @@ class Talk:
         exchange = self.exchange
         await exchange.receive()        # websocket.connect
         await exchange.send({"type": "websocket.accept", "headers": exchange.extra, **accept})
-        exchange.stats.answered += 1
+        exchange.count()
         ways = [self.take_in()]
         if RECEIVE in self.rights:
             ways.append(self.give_out())

@@ -1,7 +1,9 @@
 """One connection: an answer in one write, and the time between requests."""
 
 import asyncio
+import base64
 import socket
+import time
 from urllib.parse import urlsplit
 
 import pytest
@@ -9,10 +11,15 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from waiting import until
 
+import mqcore as mq
 from mqcore import http
 from mqcore.http.guarded import Corked
 
 LIMIT = 60
+EVENTS = b"GET /log?wait=60 HTTP/1.1\r\nhost: localhost\r\n%s\r\n"
+UPGRADE = EVENTS % (
+    b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+    b"sec-websocket-key: " + base64.b64encode(bytes(16)) + b"\r\n")
 DATE = [(b"date", b"Mon, 30 Nov 2026 12:00:00 GMT")]
 
 
@@ -203,3 +210,85 @@ def test_pipelined_answers_come_in_order(talk):
     assert b"connection: close" in found[-1] and connection.recv(1) == b""
     until(lambda: server.stats().in_progress == 0)
     assert server.stats().requests == len(kinds)
+
+
+def test_a_request_behind_the_end_of_a_refused_body_is_not_idle(talk):
+    """Both come in one piece, after the answer to the first."""
+    server, connection = talk(idle_time=0.1, header_time=30.0, body_bytes=10)
+    connection.sendall(post(b"x" * 11)[:-1])
+    assert b"413" in connection.recv(65536)
+    connection.sendall(b"x" + EVENTS % b"accept: text/event-stream\r\n")
+    until(lambda: server.stats().streams == 1)
+    assert b" 200 " in connection.recv(65536)
+    time.sleep(0.3)         # longer than an idle connection is kept
+    assert server.stats().streams == 1
+
+
+def test_a_refused_body_is_read_for_longer_than_a_connection_may_be_idle(talk):
+    server, connection = talk(idle_time=0.05, body_bytes=10)
+    connection.sendall(post(b"x" * 11)[:-1])
+    assert b"413" in connection.recv(65536)
+    time.sleep(0.3)         # longer than an idle connection is kept
+    connection.sendall(b"x" + post())
+    assert answers(connection, 1)[0][:3] == b"201"
+    assert server.stats().late == 0
+
+
+def test_a_client_that_goes_ends_what_is_in_progress_before_its_last_request(talk):
+    server, connection = talk()
+    connection.sendall(EVENTS % b"accept: text/event-stream\r\n" + post())
+    until(lambda: server.stats().streams == 1)
+    connection.close()
+    until(lambda: server.stats().in_progress == 0)
+    assert server.stats().streams == 0 and server.stats().requests == 1
+
+
+def test_a_message_is_not_taken_for_a_client_that_has_gone(opened, url):
+    """Its request was followed by another."""
+    server, client = opened({"/jobs": f"pull+bind:{url}"})
+    parts = urlsplit(server.url)
+    poll = b"GET /jobs?wait=60 HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with socket.create_connection((parts.hostname, parts.port), timeout=LIMIT) as connection:
+        connection.sendall(poll + poll)
+        until(lambda: server.stats().streams == 1)
+    until(lambda: server.stats().streams == 0)
+    with mq.Push(connect=url) as push:
+        push.send(b"job", timeout=LIMIT)
+        assert client.get("/jobs?wait=60").content == b"job"
+    assert server.stats().undelivered == 0
+
+
+def test_a_websocket_does_not_break_into_an_answer(talk):
+    server, connection = talk()
+    connection.sendall(EVENTS % b"" + UPGRADE)
+    found = b""
+    while data := connection.recv(65536):
+        found += data
+    assert b" 400 " in found and b" 101 " not in found
+    assert server.stats().problems == {"upgrade": 1}
+    until(lambda: server.stats().in_progress == 0)
+
+
+def test_a_websocket_after_a_request_is_not_idle(talk):
+    server, connection = talk(idle_time=0.05, header_time=0.05)
+    connection.sendall(post())
+    answers(connection, 1)
+    connection.sendall(UPGRADE)
+    assert b" 101 " in connection.recv(65536)
+    until(lambda: server.stats().streams == 1)
+    time.sleep(0.3)         # longer than both times
+    assert server.stats().streams == 1 and server.stats().late == 0
+
+
+def test_counters_add_up_where_requests_overlap(talk):
+    """One is refused while another is answered."""
+    server, connection = talk(body_time=0.2)
+    connection.sendall(post(b"xx")[:-1])        # refused when its time is up
+    parts = urlsplit(server.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=LIMIT) as other:
+        other.sendall(post())
+        answers(other, 1)
+    assert b" 408 " in connection.recv(65536)
+    until(lambda: server.stats().in_progress == 0)
+    stats = server.stats()
+    assert (stats.requests, stats.answered, stats.refused) == (2, 1, 1)

@@ -329,3 +329,9 @@ def test_requests_that_are_no_http_do_not_fill_the_log(log, caplog):
             connection.sendall(b"nonsense\r\n\r\n")
             assert b" 400 " in rest(connection)
     assert len([one for one in caplog.records if "Invalid HTTP" in one.getMessage()]) <= 1
+
+
+def test_idle_clients_that_do_not_answer_a_close_are_not_waited_for(secure):
+    server, client = secure(drain=3600.0)
+    assert client.get("/-/health").status_code == 200      # its connection is kept
+    server.stop()
