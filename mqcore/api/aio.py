@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mqcore.api.turns import due, in_thread, turn
+from mqcore.api.turns import due, fair, in_thread, turn
 from mqcore.api.wakers import later, until
 from mqcore.binding.arguments import several
 from mqcore.binding.timing import left_of, limit_of, span
@@ -88,6 +88,8 @@ class AsyncFace:
                 error.sent = count
                 raise
             count += 1
+        if not count:
+            await fair()
         return count
 
     async def asend_batch(self: Any, data: Any, offsets: Any, *, split: Any = None,
@@ -106,6 +108,7 @@ class AsyncFace:
         offsets = numbers_of("offsets", offsets)
         sent, n = 0, len(offsets) - 1
         if n < 1 or split is not None and len(split) != n:
+            await fair()
             return send(data, offsets, **({} if split is None else {"split": split}))
 
         def attempt() -> int | None:
@@ -236,6 +239,7 @@ class AsyncFace:
                        **endpoint: Any) -> Any:
         """connect(), awaitable."""
         limit_of(wait, name="wait")
+        await fair()
         made = self.connect(url, prio=prio, **endpoint)
         if wait != 0:
             try:

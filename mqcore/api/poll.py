@@ -320,15 +320,14 @@ def wait_mixed(some: PollSet, rest: Sequence[tuple[int, Asked]], limit: float | 
 async def await_mixed(some: PollSet, rest: Sequence[tuple[int, Asked]], limit: float | None,
                       told: Any) -> list[tuple[Any, Any]]:
     """The same for asyncio and trio."""
-    from mqcore.api.turns import due, turn
+    from mqcore.api.turns import fair
     from mqcore.binding.sleep import Nap, in_trio
 
     files = [a for _, a in rest]
     poller = _poller(files)
     over = limit == 0
-    if due():
-        await turn()
     while True:
+        await fair()
         found = some.now()
         fds = dict(poller.poll(0)) if rest else {}
         if found or fds or over:
@@ -376,8 +375,11 @@ def poll(objects: Iterable[Any], timeout: Any = None) -> list[tuple[Any, Ready]]
 
 async def apoll(objects: Iterable[Any], timeout: Any = None) -> list[tuple[Any, Ready]]:
     """poll(), awaitable."""
+    from mqcore.api.turns import fair
+
     limit = limit_of(timeout)
     items: Any = objects if type(objects) in (list, tuple) else _listed(objects)
+    await fair()
     if len(items) <= FEW:
         return await _apoll_few(items, limit)
     kept = _sets.find(items)
@@ -394,15 +396,13 @@ async def apoll(objects: Iterable[Any], timeout: Any = None) -> list[tuple[Any, 
 
 
 async def _apoll_few(objects: Sequence[Any], limit: float | None) -> list[tuple[Any, Ready]]:
-    from mqcore.api.turns import due, turn
+    from mqcore.api.turns import fair
     from mqcore.api.wakers import waker_of
     from mqcore.binding.sleep import Nap, in_trio
 
     asked = [Asked(item) for item in objects]
     ours = [a for a in asked if a.core is not None]
     rest = [a for a in asked if a.core is None]
-    if due():
-        await turn()
     wakers: list[Any] = []
     seen: list[int] = []
     try:
@@ -427,6 +427,8 @@ async def _apoll_few(objects: Sequence[Any], limit: float | None) -> list[tuple[
                     sleep = nap_trio if in_trio() else nap_asyncio
                     if not await sleep(nap, rest, limit):
                         return _now(asked, rest, False)
+                else:
+                    await fair()
             finally:
                 for waker in wakers:
                     waker.drop(nap)

@@ -18,6 +18,7 @@ from mqcore.base.waits import Event, Released, guest, start_behind
 from mqcore.binding import blocking
 from mqcore.binding.sleep import sleep
 from mqcore.binding.timing import left_of, limit_of, passed
+from mqcore.binding.yielding import fair
 from mqcore.control import hub  # noqa: F401 - first, so that its end of the program is after ours
 from mqcore.control.stats import CloseReport
 from mqcore.errors import Forked, StateError, UsageError, WaitTimeout
@@ -133,6 +134,7 @@ class Running:
     async def await_stopped(self, timeout: float | None = None) -> None:
         """wait_stopped(), awaitable."""
         limit = limit_of(timeout)
+        await fair()
         while not self._ended.is_set():
             if limit == 0 or passed(limit):
                 raise WaitTimeout(f"{self!r} still runs after {timeout:g} s")

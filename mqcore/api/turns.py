@@ -1,4 +1,4 @@
-"""How a call lets other tasks run: turns, and threads for work that blocks.
+"""How a call lets other tasks run: turns (binding/yielding.py), and threads for work that blocks.
 
 After a number of calls that did not wait, or after a time of such calls, a call yields to other
 tasks before it takes or sends anything (binding/pace.pyx).
@@ -6,36 +6,17 @@ tasks before it takes or sends anything (binding/pace.pyx).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from mqcore.base.threads import Thread
 from mqcore.base.virtual import world
-from mqcore.binding.pace import counted, due, slept
-from mqcore.binding.sleep import Bell, in_trio, shielded
+from mqcore.binding.pace import due, slept
+from mqcore.binding.sleep import Bell, shielded
+from mqcore.binding.yielding import fair, turn
 
-__all__ = ["due", "in_thread", "slept", "turn"]
+__all__ = ["due", "fair", "in_thread", "slept", "turn"]
 T = TypeVar("T")
-
-
-async def turn() -> None:
-    """Yield to other tasks if it is their turn. On trio this is always a cancellation
-    checkpoint."""
-    if not in_trio():
-        slept()
-        await sys.modules["asyncio"].sleep(0)
-        return
-    import trio
-
-    if counted():
-        slept()
-        await trio.lowlevel.checkpoint()
-    else:
-        await trio.lowlevel.checkpoint_if_cancelled()
-
-
-# -- work that blocks ------------------------------------------------------------------------------
 
 
 async def in_thread(fn: Callable[[], T], hurry: Callable[[], Any] | None = None) -> T:

@@ -14,9 +14,10 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from mqcore.api.turns import slept
+from mqcore.api.turns import fair, slept
 from mqcore.base.native import threading
 from mqcore.binding.sleep import Bell, Nap, in_trio, running_loop
+from mqcore.binding.timing import passed
 from mqcore.errors import Error
 
 NEXT_DONE = 64  # a query to REQ: the next answered request
@@ -58,13 +59,14 @@ class Waker:
     async def wait(self, seen: int, limit: float | None, line: bool) -> bool:
         """Wait until something changed after `seen`. False on time-out. line: a change wakes only
         the first of these waiters. That task then wakes the next ones, or none."""
-        slept()
         nap = Nap(self.loop)
         naps = self.line if line else self.naps
         naps[nap] = None
         if not self.doze(seen):
             del naps[nap]
-            return True
+            await fair()    # one that changes all the time keeps no other task from running
+            return not passed(limit)
+        slept()
         try:
             return await nap.wait(limit)
         finally:
@@ -73,11 +75,14 @@ class Waker:
     async def wait_for(self, number: int, seen: int, limit: float | None) -> bool:
         """wait() for a task that waits only for the reply in the context of this number. Other
         changes do not wake it."""
-        slept()
         bell = Bell(self.loop)
         self.asked[number] = self.core._asked[number] = bell
         try:
-            return not self.doze(seen) or await bell.wait(limit)
+            if not self.doze(seen):
+                await fair()
+                return not passed(limit)
+            slept()
+            return await bell.wait(limit)
         finally:
             self.asked.pop(number, None)
             del self.core._asked[number]

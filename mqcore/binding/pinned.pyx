@@ -47,8 +47,11 @@ cdef class Pinned:
     async def await_done(self, timeout=None):
         """wait_done(), awaitable."""
         from mqcore.binding.sleep import sleep
+        from mqcore.binding.yielding import fair
+
         limit = None if timeout is None else time.monotonic() + timeout
         pause = 0.0001
+        await fair()
         while not self.done:
             if limit is not None and time.monotonic() >= limit:
                 raise WaitTimeout(f"the buffer is still in use after {timeout:g} s")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from mqcore.binding.yielding import fair
 from mqcore.cluster import report
 from mqcore.cluster.adopt import Adopted, adopt
 from mqcore.cluster.checks import (
@@ -97,6 +98,7 @@ class Node(Core):
 
     async def abroadcast(self, service: str, body: bytes) -> int:
         """Send to all members of a service. Returns how many were addressed; none answers."""
+        await fair()
         self.check_here()
         service = name_of(service)
         with step(f"broadcast {service}", "producer"):
@@ -122,6 +124,7 @@ class Node(Core):
     async def apublish(self, topic: str, body: bytes) -> int:
         """Send to all subscriptions that match the topic, best effort. Returns the number of nodes
         that want it."""
+        await fair()
         self.check_here()
         topic = check_topic(topic)
         if current() is None:
@@ -235,6 +238,7 @@ class Node(Core):
                             timeout: float | None = None) -> list[Member]:
         """Wait until `n` members offer the service (or are known, this node included). Raises
         WaitTimeout."""
+        await fair()
         self.check_here()
         count_of(n, "n=")
         limit_of(timeout)

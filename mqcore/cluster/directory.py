@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mqcore.binding.sleep import Bell
+from mqcore.binding.yielding import fair
 from mqcore.cluster.balance import Score
 from mqcore.cluster.checks import ends_at, readable
 from mqcore.cluster.frames import Offer, Record
@@ -227,6 +228,7 @@ class Events:
     async def anext(self, timeout: float | None = None) -> Event | None:
         """The next event; None after the time-out, or when the node has left."""
         limit = ends_at(timeout)
+        await fair()
         while not self._queue:
             if self.closed:
                 return None

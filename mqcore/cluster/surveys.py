@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore import trace
 from mqcore.binding.sleep import Nap
+from mqcore.binding.yielding import fair
 from mqcore.cluster import frames
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Survey:
         if not self._number:
             self._node.check_here()
             self._begin()
+        await fair()
         while not self._answers:
             if not self._out or time.monotonic() >= self._limit:
                 self._stop()

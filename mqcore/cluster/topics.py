@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mqcore import trace
 from mqcore.binding.sleep import Nap
+from mqcore.binding.yielding import fair
 from mqcore.cluster import frames
 from mqcore.cluster.checks import ends_at
 from mqcore.cluster.errors import NodeClosed
@@ -101,6 +102,7 @@ class Feed:
         """The next message. Raises RecvTimeout, NodeClosed once the feed has ended, and StateError
         if it has not begun."""
         limit = ends_at(timeout)
+        await fair()
         while not self._messages:
             if self.closed:
                 raise NodeClosed("this subscription has ended")

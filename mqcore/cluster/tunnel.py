@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from mqcore.binding.sleep import Nap
+from mqcore.binding.yielding import fair
 from mqcore.cluster import frames
 from mqcore.cluster.checks import ends_at, said_by, view_of
 from mqcore.cluster.errors import TunnelClosed
@@ -102,6 +103,7 @@ class Tunnel:
         limit = ends_at(timeout)
         await self._line_up(limit)
         try:
+            await fair()
             self._check_out()
             self._message, self._begun = view, False
             self._calling = True
@@ -155,6 +157,7 @@ class Tunnel:
     async def arecv(self, *, timeout: float | None = None) -> bytes:
         """The next message. Raises TunnelClosed after the last one, and RecvTimeout."""
         limit = ends_at(timeout)
+        await fair()
         flow = self._flow
         while not flow.messages:
             if flow.eof_in:

@@ -18,6 +18,7 @@ from mqcore.base.waits import Condition, guest
 from mqcore.binding import blocking
 from mqcore.binding.sleep import Bell, sleep
 from mqcore.binding.timing import left_of, limit_of, passed
+from mqcore.binding.yielding import fair
 from mqcore.errors import (
     ConnectTimeout,
     Error,
@@ -135,6 +136,7 @@ class Endpoint:
     async def await_ready(self, timeout: float | None = None) -> None:
         """wait_ready(), awaitable on asyncio and trio."""
         limit = limit_of(timeout)
+        await fair()
         while True:
             bell = Bell()
             end = self.observe(lambda *_, ring=bell.ring: ring())

@@ -28,20 +28,23 @@ if TYPE_CHECKING:
 def bind(links: Endpoints, parsed: url.Url, transport: Any) -> Endpoint:
     name = parsed.address
     transport.check(name, "bind")
-    with links.hub.lock:
-        if links.core.closed:
-            raise SocketClosed("the socket is closed")
-        if name in links.hub.inproc:
-            raise AddressInUse(f"inproc://{name} is already bound in this context",
-                               errno=errno.EADDRINUSE)
-        endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text,
-                            lock=links.hub.lock)
-        endpoint.set_closer(lambda: links.end(endpoint))
-        links.hub.inproc[name] = (links, endpoint)
-        links.nodes[endpoint] = None
-        links.emit(events.Listening, endpoint, None, "")  # before anything comes of it
-        marry_suitors(links, endpoint, name)
-    return endpoint
+    endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text, lock=links.hub.lock)
+    endpoint.set_closer(lambda: links.end(endpoint))
+    try:
+        with links.hub.lock:
+            if links.core.closed:
+                raise SocketClosed("the socket is closed")
+            if name in links.hub.inproc:
+                raise AddressInUse(f"inproc://{name} is already bound in this context",
+                                   errno=errno.EADDRINUSE)
+            links.nodes[endpoint] = None
+            links.hub.inproc[name] = (links, endpoint)
+            links.emit(events.Listening, endpoint, None, "")  # before anything comes of it
+            marry_suitors(links, endpoint, name)
+        return endpoint
+    except BaseException:  # including Ctrl-C
+        links.leave(endpoint)
+        raise
 
 
 def connect(links: Endpoints, parsed: url.Url, transport: Any, options: Mapping[str, Any],
@@ -52,19 +55,23 @@ def connect(links: Endpoints, parsed: url.Url, transport: Any, options: Mapping[
                         lock=links.hub.lock)
     endpoint.of = of
     endpoint.set_closer(lambda: links.end(endpoint))
-    with links.hub.lock:
-        if links.core.closed:
-            raise SocketClosed("the socket is closed")
-        bound = links.hub.inproc.get(name)
-        reason = misfit(links, bound[0]) if bound is not None else ""
-        if reason:  # both ends are in this process, so no peer that fits replaces this one
-            raise HandshakeFailed(f"cannot connect to {endpoint.url}: {reason}", reason=reason)
-        links.nodes[endpoint] = None
-        if options["reconnect"] is not None:
-            links.pauses[endpoint] = Backoff(options["reconnect"], options["reconnect_max"])
-        links.count(endpoint, True)
-        court(links, endpoint, name, options["prio"])
-    return endpoint
+    try:
+        with links.hub.lock:
+            if links.core.closed:
+                raise SocketClosed("the socket is closed")
+            bound = links.hub.inproc.get(name)
+            reason = misfit(links, bound[0]) if bound is not None else ""
+            if reason:  # both ends are in this process, so no peer that fits replaces this one
+                raise HandshakeFailed(f"cannot connect to {endpoint.url}: {reason}", reason=reason)
+            links.nodes[endpoint] = None
+            if options["reconnect"] is not None:
+                links.pauses[endpoint] = Backoff(options["reconnect"], options["reconnect_max"])
+            links.count(endpoint, True)
+            court(links, endpoint, name, options["prio"])
+        return endpoint
+    except BaseException:  # including Ctrl-C
+        links.leave(endpoint)
+        raise
 
 
 def court(links: Tables, endpoint: Endpoint, name: str, prio: int) -> None:
@@ -81,13 +88,15 @@ def court(links: Tables, endpoint: Endpoint, name: str, prio: int) -> None:
 def marry_suitors(links: Peers, endpoint: Endpoint, name: str) -> None:
     """Join those that wait for this name, unless departed peers have left `links` too much to read.
     Callers hold the hub's lock."""
-    suitors = links.hub.suitors.pop(name, [])
+    suitors = links.hub.suitors.get(name, [])
     while suitors and not links.full():
-        other, theirs, prio = suitors.pop(0)
-        if other.core is not None:
-            marry(other, theirs, links, endpoint, prio)
-    if suitors:
-        links.hub.suitors.setdefault(name, []).extend(suitors)
+        other, theirs, prio = suitor = suitors[0]
+        joined = other.core is not None and marry(other, theirs, links, endpoint, prio, suitors,
+                                                  suitor)
+        if not joined and suitors and suitors[0] is suitor:     # no signal handler has removed it
+            del suitors[0]
+    if not links.hub.suitors.get(name, True):
+        del links.hub.suitors[name]
 
 
 def accept_again(links: Peers) -> None:
@@ -110,28 +119,32 @@ def misfit(links: Tables, other: Tables) -> str:
 
 
 def marry(links: Tables, mine: Endpoint, other: Tables, theirs: Endpoint,
-          prio: int) -> None:
-    """Join two sockets of one context. Callers hold the hub's lock."""
+          prio: int, line: list[Any] | None = None, suitor: Any = None) -> bool:
+    """Join two sockets of one context, and take the first one, `suitor`, from the head of `line`.
+    False: they do not fit. Callers hold the hub's lock."""
     reason = misfit(links, other)
     if reason:
         mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
                   fatal=True)
         links.count(mine, False)
         links.emit(events.HandshakeFailed, mine, None, reason)
-        return
-    my_peer, its_peer = links.core._join(other.core, prio, 8)
-    links.joined[my_peer] = (mine, other, prio)
-    other.joined[its_peer] = (theirs, links, 8)
-    links.peers[my_peer] = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name,
-                                other.routing_id(), None, os.getpid(),
-                                claims(other.options.get("metadata", {})), prio, mine.url)
-    other.peers[its_peer] = Peer(its_peer, mine.url, theirs.url, "inproc", links.plugin.name,
-                                 links.routing_id(), None, os.getpid(),
-                                 claims(links.options.get("metadata", {})), 8, theirs.url)
+        return False
+    my_peer, its_peer = links.core._join(other.core, prio, 8, links.joined, (mine, other, prio),
+                                         other.joined, (theirs, links, 8), line, suitor)
+    seen = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name, other.routing_id(),
+                None, os.getpid(), claims(other.options.get("metadata", {})), prio, mine.url)
+    seen_by_it = Peer(its_peer, mine.url, theirs.url, "inproc", links.plugin.name,
+                      links.routing_id(), None, os.getpid(),
+                      claims(links.options.get("metadata", {})), 8, theirs.url)
+    for whose, number, peer in ((links, my_peer, seen), (other, its_peer, seen_by_it)):
+        whose.peers[number] = peer
+        if number not in whose.joined:      # a signal handler has closed one of the two meanwhile
+            whose.forget_peer(number)
     mine.move("connected")
-    links.emit(events.Connected, mine, links.peers[my_peer], "")
-    other.emit(events.Accepted, theirs, other.peers[its_peer], "")
-    other.emit(events.Connected, theirs, other.peers[its_peer], "")
+    links.emit(events.Connected, mine, seen, "")
+    other.emit(events.Accepted, theirs, seen_by_it, "")
+    other.emit(events.Connected, theirs, seen_by_it, "")
+    return True
 
 
 def gone(links: Tables, number: int, refused: bool) -> None:

@@ -142,14 +142,36 @@ class Requester(SocketBackend):
         self.loop = asyncio.get_running_loop()
         self.keep_up(self._receive)
 
+    async def close(self) -> None:
+        self._end()
+        try:
+            await super().close()
+        finally:
+            self._end()     # those that have come while it lingered
+
+    def _end(self) -> None:
+        """No reply comes any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        for waiting, _ in self.waiting.values():
+            if not waiting.done():
+                waiting.set_exception(mq.SocketClosed(
+                    f"the socket of {self.route.path} is closed", hint="the request may have been "
+                    "handled; send it again only if that does no harm"))
+
     async def _receive(self) -> None:
         take = self.socket._try_recv
-        while True:
-            self._answer(*await self.socket.arecv_parts())
-            for _ in range(TAKE):       # and what has come with it
-                if (reply := take(PARTS)) is None:
-                    break
-                self._answer(*reply)
+        try:
+            while True:
+                self._answer(*await self.socket.arecv_parts())
+                for _ in range(TAKE):       # and what has come with it
+                    if (reply := take(PARTS)) is None:
+                        break
+                    self._answer(*reply)
+        except mq.SocketClosed:
+            self._end()
+            raise
 
     def _answer(self, number: bytes, *rest: bytes) -> None:
         if number in self.waiting and len(rest) > 1 and not rest[0]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from mqcore.errors import OptionError, StateError
+from mqcore.errors import OptionError, SocketClosed, StateError
 from mqcore.http import access, envelope, streaming
 from mqcore.http.access import RECEIVE, SEND, STATS, Token
 from mqcore.http.backend import Backend, backend
@@ -111,19 +111,24 @@ class Gateway:
             await self._refuse(exchange, problem, scope, receive, send)
         except asyncio.CancelledError:
             raise
-        except (JournalNotFound, JournalClosed) as error:
-            gone = Problem(503, "journal", f"the topic of this route is not there: {error.text}",
-                           "it was renamed or deleted; the route reads what has its name next",
-                           retry_after(1))
-            await self._refuse(exchange, gone, scope, receive, send)
-        except Exception:
-            log.exception("a request to %s failed", scope.get("path"))
-            mistake = Problem(500, "internal", "the gateway has made a mistake",
-                              "its log has the details")
-            await self._refuse(exchange, mistake, scope, receive, send)
+        except Exception as error:
+            await self._refuse(exchange, self._trouble(error, scope, self.ending), scope, receive,
+                               send)
         finally:
             stats.in_progress -= 1
             stats.refused += exchange is None or not exchange.answered
+
+    @staticmethod
+    def _trouble(error: Exception, scope: Message, ending: asyncio.Event) -> Problem:
+        """What the client hears of an error that is not its own."""
+        if isinstance(error, JournalNotFound | JournalClosed):
+            return Problem(503, "journal", f"the topic of this route is not there: {error.text}",
+                           "it was renamed or deleted; the route reads what has its name next",
+                           retry_after(1))
+        if isinstance(error, SocketClosed) and ending.is_set():
+            return Problem(503, "ending", "the gateway ends", error.hint, retry_after(5))
+        log.error("a request to %s failed", scope.get("path"), exc_info=error)
+        return Problem(500, "internal", "the gateway has made a mistake", "its log has the details")
 
     async def _refuse(self, exchange: Exchange | None, problem: Problem, scope: Message,
                       receive: Receive, send: Send) -> None:

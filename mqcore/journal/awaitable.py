@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from mqcore.api.turns import fair
 from mqcore.journal.records import until
 from mqcore.journal.waiting import in_thread
 from mqcore.journal.walking import apast, skips
@@ -64,6 +65,7 @@ class Awaitable:
 
     async def _abatches(self: Any, start: int | None, stop: int | None, max_bytes: int,
                         durable: bool | None, gaps: str) -> AsyncIterator[Records]:
+        await fair()
         at = await self.afirst() if start is None else start
         end = await self.aend() if stop is None else stop
         async with aclosing(apast(lambda at: self._abetween(at, end, max_bytes, durable), at,

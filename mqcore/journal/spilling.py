@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from mqcore.api.running import Running, socket_name
-from mqcore.api.turns import due, slept, turn
+from mqcore.api.turns import due, fair, slept, turn
 from mqcore.base.waits import Condition, Event, Released
 from mqcore.errors import OptionError, SendTimeout, UsageError, WaitTimeout
 from mqcore.journal.errors import JournalFull
@@ -305,6 +305,7 @@ class Spill(Running):
     async def await_empty(self, timeout: float | None = None) -> None:
         """wait_empty(), awaitable."""
         deadline = Deadline(timeout)
+        await fair()
         while not self._is_empty():
             if deadline.over:
                 raise self._still(deadline)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from mqcore.api.turns import fair
 from mqcore.errors import OptionError, RecvTimeout, UsageError
 from mqcore.journal.errors import JournalClosed, JournalCorrupt, OffsetGone
 from mqcore.journal.records import MOST, nothing, until
@@ -134,6 +135,7 @@ class Walking:
         try:
             quiet = Deadline(timeout)
             while not self.closed:
+                await fair()
                 try:
                     records = self.read(offset, max_bytes=max_bytes, durable=durable)
                 except JournalClosed:

@@ -97,9 +97,48 @@ def test_a_run_that_does_not_fit(served):
     served(work, "?send_hwm=1")
 
 
-def test_a_socket_that_is_closed(served):
-    async def work(one, _):
+def test_a_requester_that_is_closed_lets_no_request_wait(served):
+    """Their time limit is longer than the test. Some have been sent, some go in the next run, and
+    some come while it closes."""
+    async def work(one, router):
+        sent = [asked(one, b"%d" % n) for n in range(3)]
+        await router.arecv_parts()
         asking = [asked(one, b"%d" % n) for n in range(3)]
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(one.close())
+        late = asked(one, b"late")
+        await closing
+        assert one.timer is None
+        later = asked(one, b"later")
+        for task in (*sent, *asking, late, later):
+            with pytest.raises(mq.SocketClosed):
+                await task
+        assert not one.waiting
+        await one.close()
+    served(work, "?timeout=1000&linger=0")
+
+
+def test_a_close_that_is_cancelled_lets_no_request_wait(served):
+    async def work(one, router):
+        asking = [asked(one, b"%d" % n) for n in range(3)]
+        await router.arecv_parts()
+        closing = asyncio.ensure_future(one.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        for task in asking:
+            with pytest.raises(mq.SocketClosed):
+                await task
+        assert not one.waiting
+    served(work, "?timeout=1000&linger=0")
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_socket_that_is_closed(served, sent):
+    async def work(one, router):
+        asking = [asked(one, b"%d" % n) for n in range(3)]
+        if sent:
+            await router.arecv_parts()
         one.socket.close(0)
         for task in asking:
             with pytest.raises(mq.SocketClosed):

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
+from mqcore.api.turns import fair
 from mqcore.base.native import threading
 from mqcore.errors import OptionError, RecvTimeout, UsageError
 from mqcore.journal.errors import JobLost, JobTooLarge, JournalClosed, JournalError, QueueFull
@@ -169,6 +170,8 @@ class Queue(Line):
                 raise
             finally:
                 self._answered(stamp, waiting)
+        if not found:
+            await fair()
         return found
 
     def _batches(self, bodies: Iterable[bytes], sequence: int | None) -> Iterator[list[bytes]]:
@@ -241,6 +244,7 @@ class Queue(Line):
 
     async def aget(self, timeout: float | None = None) -> Job:
         """get() for asyncio and trio. A call that is cancelled loses no job."""
+        await fair()
         job = self._kept()
         return job or self._first(await self._afetch(self._prefetch, timeout))
 
@@ -251,6 +255,7 @@ class Queue(Line):
 
     async def aget_many(self, max: int = 100, *, timeout: float | None = None) -> list[Job]:
         """get_many() for asyncio and trio."""
+        await fair()
         kept = self._some_kept(count_of(max))
         return kept or await self._afetch(max, timeout)
 
@@ -374,6 +379,8 @@ class Queue(Line):
     async def aack_many(self, jobs: Sequence[Job]) -> None:
         if jobs:
             self._settled(jobs, await self._arequest(requests.Ack, *handles_of(jobs)))
+        else:
+            await fair()
 
     def reject_many(self, jobs: Sequence[Job], *, requeue: bool = True,
                     delay: float = 0.0) -> None:
@@ -387,6 +394,8 @@ class Queue(Line):
         if jobs:
             self._settled(jobs, await self._arequest(requests.Reject, *handles_of(jobs), requeue,
                                                      delay_of(delay), False))
+        else:
+            await fair()
 
     def extend_many(self, jobs: Sequence[Job], seconds: float | None = None) -> None:
         """extend() for many jobs."""
@@ -400,6 +409,8 @@ class Queue(Line):
         if jobs:
             self._extended(jobs, seconds,
                            await self._arequest(requests.Extend, *handles_of(jobs), seconds))
+        else:
+            await fair()
 
     def _settled(self, jobs: Sequence[Job], answered: tuple[Any, bool]) -> None:
         (gone, lost), again = self._pair(answered[0]), answered[1]

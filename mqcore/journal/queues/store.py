@@ -50,7 +50,7 @@ class Store:
                              retain_for=(GROUP,), compression=compression)
         self._late: deque[bytes] = deque()      # records that the writer had no space for
         self._cache: OrderedDict[int, list[bytes]] = OrderedDict()
-        self._snapshot = -1
+        self._begun = 0             # the offset behind the first snapshot of this server
         self.moved = 0
         self.clock = ServerClock()
         self.size = 0               # bytes of the files, at the last look
@@ -79,7 +79,12 @@ class Store:
         replay.end(self.clock.now())
         self.book.snapshot()
         self._note_clock()
-        self.writer.commit()
+        self._begun = self.writer.next + len(self._late)
+        try:
+            self.settle(always=True)
+        except JournalWriteError:       # settle() goes on with it, and nothing is served before
+            if self.broken:
+                raise
 
     def _note_clock(self) -> None:
         self.append([CLOCK, *self.clock.row()])
@@ -118,10 +123,10 @@ class Store:
         return getattr(self.writer.error, "hint", None) == BROKEN
 
     def settle(self, always: bool) -> None:
-        """What was appended survives kill -9 of this process; with `always`, a power cut, too.
-        JournalWriteError: it does not, yet."""
+        """What was appended survives kill -9 of this process; with `always`, a power cut, too, as
+        what this server begins with always does. JournalWriteError: it does not, yet."""
         self._write_late()
-        if always:
+        if always or self.writer.durable < self._begun:
             if self.writer.durable < self.writer.next:
                 self.writer.commit()
         elif self.writer.written < self.writer.next:

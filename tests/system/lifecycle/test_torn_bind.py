@@ -3,7 +3,8 @@ and no peer stays that came through it."""
 
 import pytest
 
-from mqcore.control import listener, loop
+import mqcore as mq
+from mqcore.control import inproc, listener, loop
 from mqcore.control.links import SocketLinks
 from mqcore.testing import until
 
@@ -81,3 +82,77 @@ def test_a_connect_that_is_torn_leaves_no_endpoint(ctx, torn, place):
     push.connect(at, wait=5)
     pull.wait_peers(1, 5)
     assert len(pull.peers()) == 1
+
+
+JOINING = [(SocketLinks, "emit"), (inproc, "marry_suitors"), (inproc, "marry"), (mq.Push, "_join")]
+
+
+@pytest.mark.parametrize("place", JOINING, ids=lambda place: place[1])
+def test_an_inproc_bind_that_is_torn_is_undone(ctx, torn, place):
+    pushes = [ctx.socket("push") for _ in range(3)]
+    for push in pushes:
+        push.connect("inproc://torn")
+    pull = ctx.socket("pull")
+    events = pull.events()
+    torn(*place)
+    with pytest.raises(KeyboardInterrupt):
+        pull.bind("inproc://torn")
+    assert pull.endpoints == ()
+    until(lambda: not pull.peers())
+    kinds = [event.kind for event in iter_now(events)]
+    assert kinds.count("Closed") == 1 and kinds[0] == "Listening"
+    pull.bind("inproc://torn")  # the name is free, and those that waited for it still do
+    pull.wait_peers(3, 5)
+    for number, push in enumerate(pushes):
+        push.send(b"%d" % number, timeout=5)
+    assert sorted(pull.recv(timeout=5) for _ in pushes) == [b"0", b"1", b"2"]
+    assert len(pull.peers()) == 3 and not pull._links.hub.suitors
+    assert [push.endpoints[0].state for push in pushes] == ["connected"] * 3
+
+
+def iter_now(events):
+    while True:
+        try:
+            yield events.get(timeout=0)
+        except mq.WaitTimeout:
+            return
+
+
+@pytest.mark.parametrize("place", [(SocketLinks, "count"), (inproc, "court"), (mq.Push, "_join")],
+                         ids=lambda place: place[1])
+def test_an_inproc_connect_that_is_torn_is_undone(ctx, torn, place):
+    pull, push = ctx.socket("pull", bind="inproc://torn"), ctx.socket("push")
+    torn(*place)
+    with pytest.raises(KeyboardInterrupt):
+        push.connect("inproc://torn")
+    assert push.endpoints == ()
+    until(lambda: not pull.peers() and not push.peers())
+    push.connect("inproc://torn", wait=5)
+    push.send(b"x", timeout=5)
+    assert pull.recv(timeout=5) == b"x"
+    assert len(pull.peers()) == 1
+
+
+@pytest.mark.parametrize("place", ["misfit", "claims"])
+@pytest.mark.parametrize("closed", [0, 1])
+def test_a_handler_closes_what_a_bind_is_joining(ctx, monkeypatch, place, closed):
+    """Before the two are joined, and after: all others are joined, and nothing of it stays."""
+    pushes = [ctx.socket("push") for _ in range(4)]
+    for push in pushes:
+        push.connect("inproc://torn")
+    call, calls = getattr(inproc, place), []
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) == 1:
+            pushes[closed].close(0)
+        return call(*args)
+
+    monkeypatch.setattr(inproc, place, interrupted)
+    pull = ctx.socket("pull", bind="inproc://torn")
+    left = [push for push in pushes if not push.closed]
+    for number, push in enumerate(left):
+        push.send(b"%d" % number, timeout=5)
+    assert sorted(pull.recv(timeout=5) for _ in left) == [b"0", b"1", b"2"]
+    until(lambda: len(pull.peers()) == 3)
+    assert not pull._links.hub.suitors
