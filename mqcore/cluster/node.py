@@ -21,6 +21,7 @@ from mqcore.binding.sleep import Nap
 from mqcore.cluster import frames, report
 from mqcore.cluster.adopt import Adopted
 from mqcore.cluster.balance import Balancer, Budget
+from mqcore.cluster.calling import forked
 from mqcore.cluster.checks import encodes, exact, flag_of, limit_of, path_of, texts_of
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Event, Events, Member
@@ -39,7 +40,7 @@ from mqcore.cluster.services import Service
 from mqcore.cluster.surveys import Surveys
 from mqcore.cluster.topics import Topics
 from mqcore.cluster.tunnels import Tunnels
-from mqcore.errors import Forked, StateError, UsageError
+from mqcore.errors import StateError, UsageError
 
 TICK = 0.5              # seconds
 DIAL_LATER = 1.0        # seconds before the node with the larger id connects to another member
@@ -218,7 +219,7 @@ class Core:
 
     def check(self) -> None:
         if self.pid != os.getpid():
-            raise Forked("this node belongs to the parent process", hint="join in the child")
+            raise forked()
         self._check_closed()
         if not self.ready:
             raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")
