@@ -11,6 +11,7 @@ from mqcore.base.threads import Thread
 from mqcore.base.waits import Event
 from mqcore.cluster.calling import LOOK, forked
 from mqcore.cluster.calls import Node
+from mqcore.cluster.errors import without_files
 from mqcore.errors import StateError
 
 
@@ -29,9 +30,10 @@ class Joined:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._main())
+            with asyncio.Runner() as runner:    # makes its loop first, which may fail
+                runner.run(self._main())
         except BaseException as error:
-            self._error = error
+            self._error = error if self._loop is not None else without_files(error)
         finally:
             self._ready.set()
 

@@ -26,7 +26,7 @@ from mqcore.cluster.checks import encodes, exact, flag_of, limit_of, path_of, te
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Event, Events, Member
 from mqcore.cluster.drain import abandon, drain, drop, hand_over, hurry, say_goodbye
-from mqcore.cluster.errors import NodeClosed
+from mqcore.cluster.errors import NodeClosed, without_files
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
 from mqcore.cluster.link import Home, Link
@@ -101,9 +101,11 @@ class Core:
             self._check_closed()
             await self._begin()
             self._check_closed()
-        except BaseException:
+        except BaseException as error:
             if not self.closed:         # else another task ends it
                 await self._end()
+            if (said := without_files(error)) is not error:
+                raise said from error
             raise
         COMPONENTS.add(self)
         return self
