@@ -12,7 +12,6 @@ import errno
 import os
 from typing import Any, ClassVar
 
-
 NO_FILES = (errno.EMFILE, errno.ENFILE)
 MORE_FILES = "raise the limit of open files (`ulimit -n`), or close some, and try again"    # a hint
 

@@ -1,5 +1,5 @@
-"""A process has few descriptors left, or none: each call says what to do, or waits, and the same call
-works once there are some. Each test is a child of its own."""
+"""A process has few descriptors left, or none: each call says what to do, or waits, and the same
+call works once there are some. Each test is a child of its own."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Several calls begin one subscription, or one service, at the same time, and some are cancelled."""
+"""Several calls begin one subscription or service at the same time, and some are cancelled."""
 
 import itertools
 
