@@ -177,6 +177,43 @@ def test_what_a_node_has_begun_goes_on():
     """)
 
 
+def test_an_adopted_socket_is_asked_nothing_whose_answer_could_not_be_awaited():
+    """Another member takes the request, if there is one."""
+    run("""
+        asked = []
+
+        def serve():
+            with contextlib.suppress(mq.SocketClosed):
+                while True:
+                    message = rep.recv_msg()
+                    asked.append(bytes(message))
+                    message.reply(b"adopted")
+
+        with cluster.join(KEY, udp=False) as node, cluster.join(
+                KEY, udp=False, seeds=[node.url]) as other, mq.Rep(
+                bind="tcp://127.0.0.1:0") as rep, node.adopt("old", rep.endpoints[0].url):
+            thread = threading.Thread(target=serve)
+            thread.start()
+            other.wait_members("old", timeout=LIMIT)
+            assert other.request("old", b"one", timeout=LIMIT) == b"adopted"
+            until(lambda: not node.adopted.copy().pop().socket._wakers)
+            with left(0):
+                try:
+                    other.request("old", b"two", timeout=LIMIT)
+                except cluster.Overloaded:
+                    print("overloaded")
+                with other.serve("old", Echo()):
+                    node.wait_members("old", 2, timeout=LIMIT)
+                    until(lambda: not node.adopted.copy().pop().socket._wakers)
+                    for _ in range(10):
+                        assert node.request("old", b"two", timeout=LIMIT) == b"two"
+            assert asked == [b"one"]
+            assert other.request("old", b"three", timeout=LIMIT) == b"adopted"
+            rep.close()
+            thread.join()
+    """)
+
+
 def test_a_gateway_and_an_adopted_socket():
     run("""
         from mqcore.cluster import adopt
