@@ -12,6 +12,9 @@ import errno
 import os
 from typing import Any, ClassVar
 
+NO_FILES = (errno.EMFILE, errno.ENFILE)
+MORE_FILES = "raise the limit of open files (`ulimit -n`), or close some, and try again"    # a hint
+
 
 class Error(Exception):
     """Base class of all mqcore errors. `Error(text, hint=..., **fields)`."""
@@ -200,6 +203,8 @@ class BindError(Error, OSError):
             errno.EPERM: AddressDenied,
             errno.EROFS: AddressDenied,
         }.get(number, BindError)
+        if hint is None and number in NO_FILES:
+            hint = MORE_FILES
         return kind(f"{text}: {os.strerror(number)}", hint=hint, errno=number)
 
 

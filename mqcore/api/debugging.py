@@ -30,6 +30,7 @@ EVERY = 1.0         # seconds between two looks; a call is blocked once it has s
 MOST = 20           # calls that one look explains
 LONGEST = 4000      # characters of one explanation
 OURS = "mqcore-"    # begins the names of mqcore's threads
+DOCTOR = "`mq doctor URL` tries each step of the way to the peer"  # a hint
 _log = logging.getLogger("mqcore.debug")
 _waits: dict[int, tuple[Any, int]] = {}     # thread: (socket, when it fell asleep, in ns)
 _state: dict[str, Any] = {"on": False, "thread": None}
@@ -128,6 +129,15 @@ def moved(sock: Any) -> tuple[int, int]:
     except Error:
         return -1, -1
     return accounts["sent"], accounts["received"]
+
+
+def why_no_peers(sock: Any) -> str:
+    """For the text of a time-out, which is raised also if no descriptor is left to import with."""
+    try:
+        from mqcore.api import explain
+    except (OSError, ImportError) as error:
+        return f"the reason cannot be loaded ({error})"
+    return explain.why_no_peers(sock)
 
 
 def why(sock: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from mqcore.api import debugging
 from mqcore.base.native import threading
 from mqcore.base.virtual import monotonic
 from mqcore.binding.sleep import running_task
@@ -123,11 +124,9 @@ class RequestCalls:
 
     def _obstacle(self: Any, error: SendTimeout | None = None) -> str:
         """The socket's explanation of the delay."""
-        from mqcore.api.explain import why_no_peers
-
         sock = getattr(self, "_sock", self)
         if sock.closed or not (peers := sock._attached()):
-            return why_no_peers(sock)
+            return debugging.why_no_peers(sock)
         if error is not None:
             return error.text.partition(": ")[2]
         return ("the peer is connected, and has not answered" if peers == 1 else

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 SUBSCRIBERS, TOPICS = 1, 4
-DOCTOR = "`mq doctor URL` tries each step of the way to the peer"  # a hint
 SENDS, FANOUT, EXCHANGE = 1, 32, 64  # of PatternFlag
 
 

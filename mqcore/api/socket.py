@@ -301,9 +301,7 @@ class Socket(AsyncFace, SocketCore):
                 self._wait(seen, left_of(limit))
 
     def _fail_wait(self, have: int, want: int, what: str, timeout: Any) -> NoReturn:
-        from mqcore.api.explain import why_no_peers
-
-        why = why_no_peers(self)
+        why = debugging.why_no_peers(self)
         raise WaitTimeout(f"{have} of {want} {what}{span(timeout)}: {why}", have=have, want=want,
                           why=why)
 
@@ -317,16 +315,14 @@ class Socket(AsyncFace, SocketCore):
                    *args: Any) -> NoReturn:
         """fail(), plus the socket's own explanation if no peer is connected. A call with timeout=0
         gets no explanation."""
-        from mqcore.api.explain import DOCTOR, why_no_peers
-
         try:
             fail(*args)
         except Timeout as error:
             if self._attached() or (self._options[option] if timeout is ... else timeout) == 0:
                 raise
-            error.text += f": {why_no_peers(self)}"
+            error.text += f": {debugging.why_no_peers(self)}"
             if self.endpoints:
-                error.hint = DOCTOR
+                error.hint = debugging.DOCTOR
             raise
         raise AssertionError("it raises")
 

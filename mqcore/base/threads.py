@@ -9,6 +9,8 @@ from typing import Any
 from mqcore.base.native import threading
 from mqcore.base.waits import Event, start, start_masked
 
+LOOK = 1.0      # seconds between two looks whether this process has that thread
+
 
 class Thread:
     """A daemon thread of the system's, also under gevent's patches.
@@ -48,7 +50,7 @@ class Thread:
 
     def join(self) -> None:
         """Wait for its end. Returns at once if it does not run yet."""
-        if self.is_alive():
-            self._ended.wait()
+        while self.is_alive() and not self._ended.wait(LOOK):
+            pass        # a signal handler may fork meanwhile
         if self.ident is not None:
             self._thread.join()

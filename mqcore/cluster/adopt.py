@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from mqcore.api.patterns import Req
+from mqcore.api.wakers import waker_of
 from mqcore.binding.sleep import sleep
 from mqcore.cluster import frames
 from mqcore.cluster.services import Refusal, Service
@@ -39,7 +40,7 @@ class _Forward:
         async def ask() -> None:
             try:
                 found.append(await self._ask(req))
-            except (Error, OSError) as error:
+            except (Error, OSError, Refusal) as error:
                 if isinstance(error, PeerGone):     # the next one must not take it for connected
                     await self.adopted.node.until(lambda: not self.adopted.connected, GRACE)
                 found.append(_refusal_of(error))
@@ -59,12 +60,18 @@ class _Forward:
         return bytes(answer)
 
     async def _ask(self, req: Any) -> bytes:
+        try:        # before it is sent: what its answer is waited for with, kept for a while
+            waker_of(self.adopted.socket)
+        except OSError:     # no descriptor is left: another member may take the request
+            raise Refusal(frames.OVERLOADED) from None
         left = None if req.deadline is None else max(0.0, req.deadline - time.monotonic())
         return await self.adopted.socket.arequest(req.body, timeout=left)
 
 
 def _refusal_of(error: Exception) -> Exception:
     """What the requester sees of it."""
+    if isinstance(error, Refusal):
+        return error
     if isinstance(error, PeerGone | SocketClosed):
         return Refusal(frames.LOST)
     return Refusal(None) if isinstance(error, Timeout) else error   # its own time-out tells it

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqcore.cluster.crypto import InvalidTag, aead_of, hmac_sha256
 from mqcore.cluster.names import numeric
-from mqcore.errors import AddressError, Error
+from mqcore.errors import NO_FILES, AddressError, Error
 from mqcore.spi import inet
 from mqcore.spi.url import parse
 
@@ -141,8 +141,13 @@ def local(url: str) -> bool:
 
 
 def is_ours(address: str) -> bool:
-    """Whether this is an IPv4 address of this machine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    """Whether this is an IPv4 address of this machine. Raises Refused if no descriptor is left to
+    look with."""
+    try:
+        probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    except OSError:
+        raise Refused("busy") from None
+    with probe:
         try:
             probe.bind((address, 0))
         except OSError:
@@ -234,13 +239,16 @@ class Beacon:
         self._reads, self._sends = Bucket(READ), Bucket(SENT)
 
     def start(self) -> None:
-        """Listen and call. Where the network has no multicast, `error` says so."""
+        """Listen and call. Where the network has no multicast, `error` says so. Raises OSError if
+        no descriptor is left."""
         if len(self.node.url.encode()) > URL:
             self._fail(f"this node's address is longer than {URL} bytes")
             return
         try:
             self._socket = self.where.open()
         except OSError as error:
+            if error.errno in NO_FILES:     # the network may have multicast
+                raise
             self._fail(error.strerror or str(error))
             return
         self._listen()

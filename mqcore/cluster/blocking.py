@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import Any
 
 from mqcore.base.threads import Thread
 from mqcore.base.waits import Event
+from mqcore.cluster.calling import LOOK, forked
 from mqcore.cluster.calls import Node
+from mqcore.cluster.errors import without_files
 from mqcore.errors import StateError
 
 
@@ -22,13 +25,15 @@ class Joined:
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._left = False
+        self._pid = 0
         self._thread = Thread(self._run, "mqcore-cluster")
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._main())
+            with asyncio.Runner() as runner:    # makes its loop first, which may fail
+                runner.run(self._main())
         except BaseException as error:
-            self._error = error
+            self._error = error if self._loop is not None else without_files(error)
         finally:
             self._ready.set()
 
@@ -45,9 +50,12 @@ class Joined:
     def __enter__(self) -> Node:
         if self._thread.ident is not None:
             raise StateError("this node has joined already", hint="make another one")
+        self._pid = os.getpid()
         try:
             self._thread.start()        # it may run, whether or not this returns
-            self._ready.wait()
+            while not self._ready.wait(LOOK):
+                if self._pid != os.getpid():        # a signal handler has forked
+                    raise forked()
             if self._node is not None:
                 return self._node
             self._thread.join()
@@ -59,7 +67,7 @@ class Joined:
 
     def _leave(self) -> None:
         self._left = True
-        if self._loop is not None:
+        if self._loop is not None and self._pid == os.getpid():
             with contextlib.suppress(RuntimeError):     # the loop has ended
                 self._loop.call_soon_threadsafe(self._stop.set)
 

@@ -12,6 +12,9 @@ from typing import Any
 
 from mqcore.base.waits import Event
 from mqcore.cluster.errors import NodeClosed
+from mqcore.errors import Forked
+
+LOOK = 1.0      # seconds between two looks whether the thread that is waited for is still there
 
 
 class Calling:
@@ -56,13 +59,17 @@ class Calling:
 
     def hand_over(self, task: Any) -> None:
         """From an asyncio task that is over."""
-        self.cancel = nothing
         if task.cancelled():
-            self.error = cut_off()
+            self.finish(error=cut_off())
         elif (error := task.exception()) is not None:
-            self.error = error
+            self.finish(error=error)
         else:
-            self.value = task.result()
+            self.finish(task.result())
+
+    def finish(self, value: Any = None, error: BaseException | None = None) -> None:
+        """On the loop: wake the caller's thread, which gets the value, or raises the error."""
+        self.cancel = nothing
+        self.value, self.error = value, error
         self.over.set()
 
     def outcome(self) -> Any:
@@ -84,6 +91,11 @@ def twice(give_up: Callable[[Calling], None], calling: Calling) -> None:
 def cut_off() -> NodeClosed:
     """Of a blocking call: a loop that ends cancels all tasks, before it is over."""
     return NodeClosed("this call was cancelled: the node's event loop ends, or has ended")
+
+
+def forked() -> Forked:
+    """Of a call in a forked child: the thread that would answer it is not there."""
+    return Forked("this node belongs to the parent process", hint="join in the child")
 
 
 def nothing() -> None:

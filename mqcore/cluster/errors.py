@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqcore.errors import Error, Timeout
+from mqcore.errors import MORE_FILES, NO_FILES, Error, Timeout
 
 
 class ClusterError(Error):
@@ -55,6 +55,14 @@ class NoiseError(ClusterError):
     hint = "close the link; check that both ends hold the same cluster key"
     fields = {"reason": "authentication"}
     reason: str
+
+
+def without_files(error: BaseException) -> BaseException:
+    """What join() raises for this: the same, or what to do if the process has no descriptor left,
+    and the error does not say so itself."""
+    if not isinstance(error, OSError) or isinstance(error, Error) or error.errno not in NO_FILES:
+        return error
+    return OSError(error.errno, f"cannot join the cluster: {error.strerror}; {MORE_FILES}")
 
 
 # -- calls on services -----------------------------------------------------------------------------

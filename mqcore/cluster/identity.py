@@ -22,6 +22,7 @@ from pathlib import Path
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.errors import IdentityError
 from mqcore.cluster.key import node_id
+from mqcore.errors import MORE_FILES, NO_FILES
 
 FORMAT = "mqcore-cluster-identity 1"
 HEX = 64                # digits of the private key
@@ -151,5 +152,6 @@ def _read(fd: int, where: str) -> X25519PrivateKey:
 
 def _trouble(what: str, where: str, error: OSError) -> IdentityError:
     return IdentityError(f"cannot {what} the identity {where}: {error.strerror}",
-                         hint="choose a file in a folder that exists and that you may write to; "
+                         hint=MORE_FILES if error.errno in NO_FILES else
+                              "choose a file in a folder that exists and that you may write to; "
                               "the file system must have locks and hard links", path=where)

@@ -19,12 +19,11 @@ from functools import partial
 from typing import Any
 
 from mqcore.binding.sleep import Nap, in_trio, running_loop
-from mqcore.cluster.calling import Calling, cut_off, nothing, twice
+from mqcore.cluster.calling import LOOK, Calling, cut_off, forked, nothing, twice
 from mqcore.cluster.errors import NodeClosed
 from mqcore.cluster.timers import Timers
-from mqcore.errors import Forked, StateError
+from mqcore.errors import StateError
 
-LOOK = 1.0      # seconds between two looks whether the loop of a blocking call still runs
 POOL = 32       # threads of plain (not async) handlers
 LASTING = 288   # threads of what may last: plain handlers of tunnels, look-ups of names
 
@@ -57,7 +56,7 @@ class Loop:
 
     def _elsewhere(self) -> Exception:
         if self.inherited:
-            return _forked()
+            return forked()
         return _gone() if self.over else StateError(
             "this node lives in another event loop, or in a thread of its own",
             hint="make the call of the same name without the a: it blocks, so make it in a thread")
@@ -93,7 +92,7 @@ class Loop:
         undo(result) is called on the loop's thread if a signal handler raises here when there is
         one: the caller does not get it."""
         if self.inherited:      # the loop's thread is not here: no thread would answer
-            raise _forked()
+            raise forked()
         if threading.get_ident() == self.thread and not self.over:
             raise StateError("a blocking call would stop the event loop of this node",
                              hint="await the call of the same name that begins with a")
@@ -110,7 +109,41 @@ class Loop:
         return self.pid != os.getpid()
 
     def _call(self, calling: Calling) -> Any:
+        try:
+            self._ask(calling)
+            while not calling.over.wait(LOOK):
+                if self.inherited:      # a signal handler has forked
+                    raise forked()
+                if self._dead() and not calling.over.is_set():
+                    raise _gone()
+            return calling.outcome()
+        except BaseException as error:
+            if error is calling.error:
+                calling.error = None    # it refers to this frame
+            elif not self.inherited:
+                twice(self._give_up, calling)
+            raise
+
+    def _give_up(self, calling: Calling) -> None:
+        with suppress(NodeClosed):      # the loop has ended
+            self._post(calling.give_up)
+
+    def _post(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call it on the loop's thread, from any thread, in order. Raises NodeClosed if the loop
+        has ended."""
         raise NotImplementedError
+
+    def _ask(self, calling: Calling) -> None:
+        """Have the loop begin it. Raises NodeClosed if the loop has ended."""
+        self._post(self._begin, calling)
+
+    def _begin(self, calling: Calling) -> None:
+        """Run it in a task, on the loop's thread."""
+        raise NotImplementedError
+
+    def _dead(self) -> bool:
+        """Whether the loop has ended and left what it was asked for."""
+        return False
 
     async def aclose(self) -> None:
         """End all tasks."""
@@ -210,31 +243,20 @@ class AsyncioLoop(Loop):
         return await self.loop.run_in_executor(pool, copy_context().run, _contained,
                                                function, *args)
 
-    def _call(self, calling: Calling) -> Any:
+    def _post(self, function: Callable[..., Any], *args: Any) -> None:
         try:
-            if not self._ended:
-                try:
-                    self.loop.call_soon_threadsafe(self._begin, calling)
-                except RuntimeError:
-                    raise _gone() from None
-            if self._ended and not calling.begun:   # aclose() may not have waited for that
-                raise _gone()
-            while not calling.over.wait(LOOK):
-                if self.inherited:      # a signal handler has forked
-                    raise _forked()
-                if self.loop.is_closed() and not calling.over.is_set():
-                    raise _gone()       # between the call and its first step
-            return calling.outcome()
-        except BaseException as error:
-            if error is calling.error:
-                calling.error = None    # it refers to this frame
-            elif not self.inherited:
-                twice(self._give_up, calling)
-            raise
+            self.loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            raise _gone() from None
 
-    def _give_up(self, calling: Calling) -> None:
-        with suppress(RuntimeError):    # the loop has ended
-            self.loop.call_soon_threadsafe(calling.give_up)
+    def _ask(self, calling: Calling) -> None:
+        if not self._ended:
+            super()._ask(calling)
+        if self._ended and not calling.begun:       # aclose() may not have waited for that
+            raise _gone()
+
+    def _dead(self) -> bool:
+        return bool(self.loop.is_closed())      # between the call and its first step
 
     def _begin(self, calling: Calling) -> None:
         calling.begun = True
@@ -362,28 +384,28 @@ class TrioLoop(Loop):
         return await self.trio.to_thread.run_sync(_contained, function, *args, limiter=limiter,
                                                   abandon_on_cancel=True)
 
-    def _call(self, calling: Calling) -> Any:
-        scope = self.trio.CancelScope()
-        calling.cancel = scope.cancel
-
-        async def run() -> Any:
-            with scope:
-                return await calling.run()
-
-        try:
-            return self.trio.from_thread.run(run, trio_token=self.token)
+    def _post(self, function: Callable[..., Any], *args: Any) -> None:
+        try:        # in the caller's context, as call_soon_threadsafe() does
+            self.token.run_sync_soon(copy_context().run, function, *args)
         except self.trio.RunFinishedError:
             raise _gone() from None
-        except self.trio.Cancelled:
-            raise cut_off() from None
-        except BaseException:
-            if not self.inherited:
-                twice(self._give_up, calling)
-            raise
 
-    def _give_up(self, calling: Calling) -> None:
-        with suppress(self.trio.RunFinishedError):
-            self.token.run_sync_soon(calling.give_up)
+    def _begin(self, calling: Calling) -> None:
+        try:        # not in the node's nursery, since the call may close the node
+            self.trio.lowlevel.spawn_system_task(self._run, calling, context=copy_context())
+        except RuntimeError:        # the run ends
+            calling.finish(error=_gone())
+
+    async def _run(self, calling: Calling) -> None:
+        with self.trio.CancelScope() as scope:
+            calling.cancel = scope.cancel
+            try:
+                calling.finish(await calling.run())
+            except self.trio.Cancelled:
+                calling.finish(error=cut_off())
+                raise
+            except BaseException as error:
+                calling.finish(error=error)     # the caller's thread raises it
 
     async def aclose(self) -> None:
         with self.trio.CancelScope(shield=True):
@@ -421,10 +443,6 @@ def _look_at(task: Any) -> None:
     """Else asyncio logs an exception that was never retrieved."""
     if not task.cancelled():
         task.exception()
-
-
-def _forked() -> Forked:
-    return Forked("this node belongs to the parent process", hint="join in the child")
 
 
 def _gone() -> NodeClosed:

@@ -21,11 +21,12 @@ from mqcore.binding.sleep import Nap
 from mqcore.cluster import frames, report
 from mqcore.cluster.adopt import Adopted
 from mqcore.cluster.balance import Balancer, Budget
+from mqcore.cluster.calling import forked
 from mqcore.cluster.checks import encodes, exact, flag_of, limit_of, path_of, texts_of
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Event, Events, Member
 from mqcore.cluster.drain import abandon, drain, drop, hand_over, hurry, say_goodbye
-from mqcore.cluster.errors import NodeClosed
+from mqcore.cluster.errors import NodeClosed, without_files
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
 from mqcore.cluster.link import Home, Link
@@ -39,7 +40,7 @@ from mqcore.cluster.services import Service
 from mqcore.cluster.surveys import Surveys
 from mqcore.cluster.topics import Topics
 from mqcore.cluster.tunnels import Tunnels
-from mqcore.errors import Forked, StateError, UsageError
+from mqcore.errors import StateError, UsageError
 
 TICK = 0.5              # seconds
 DIAL_LATER = 1.0        # seconds before the node with the larger id connects to another member
@@ -100,9 +101,11 @@ class Core:
             self._check_closed()
             await self._begin()
             self._check_closed()
-        except BaseException:
+        except BaseException as error:
             if not self.closed:         # else another task ends it
                 await self._end()
+            if (said := without_files(error)) is not error:
+                raise said from error
             raise
         COMPONENTS.add(self)
         return self
@@ -218,7 +221,7 @@ class Core:
 
     def check(self) -> None:
         if self.pid != os.getpid():
-            raise Forked("this node belongs to the parent process", hint="join in the child")
+            raise forked()
         self._check_closed()
         if not self.ready:
             raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")

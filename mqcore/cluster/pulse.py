@@ -20,7 +20,7 @@ from mqcore.cluster.gossip import messages
 from mqcore.cluster.gossip.messages import State
 from mqcore.cluster.membership import Address, Event, Membership
 from mqcore.cluster.names import Names, numeric
-from mqcore.errors import NotSupported
+from mqcore.errors import NO_FILES, NotSupported
 from mqcore.spi.url import parse
 
 try:
@@ -78,8 +78,9 @@ def reachable(url: str, seeds: tuple[str, ...]) -> str:
                 probe.connect((target, 9))
                 found = probe.getsockname()[0]
                 return f"tcp://[{found}]:{port}" if ":" in found else f"tcp://{found}:{port}"
-        except OSError:
-            continue
+        except OSError as error:
+            if error.errno in NO_FILES:     # this would hold as long as the node
+                raise
     return f"tcp://127.0.0.1:{port}"
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mqcore.cluster.beacon import Beacon, Where, linked
-from mqcore.errors import AddressError, Error
+from mqcore.errors import NO_FILES, AddressError, Error
 from mqcore.options import from_text
 from mqcore.spi import registry
 from mqcore.spi.resolver import Resolver
@@ -104,7 +104,9 @@ class Seeds:
             return self.others
         try:
             return (*self.others, f"udp://{self.where.target()}:{self.where.port}")
-        except OSError:
+        except OSError as error:
+            if error.errno in NO_FILES:
+                raise
             return self.others
 
     def start(self) -> None:

@@ -159,6 +159,7 @@ class Service:
         self.tunnels: set[Tunnel] = set()
         self.refused_tunnels = 0
         self.draining = False
+        self._turn = 0          # how often it has ended
         self._handing_on = False
         self._plain = {method: not inspect.iscoroutinefunction(getattr(handler, method))
                        for method in METHODS if callable(getattr(handler, method, None))}
@@ -339,7 +340,12 @@ class Service:
 
     async def astart(self) -> Self:
         """Offer the service. When it returns, all linked members know. Raises StateError if this
-        node serves the name already."""
+        node serves the name already, or another call is about to begin this service."""
+        await self._begin()
+        return self
+
+    async def _begin(self) -> int:
+        """What _withdraw() takes."""
         self.node.check_here()
         other = self.node.services.get(self.name)
         if other is not None and not other.offer.hops:      # an import gives way
@@ -354,14 +360,19 @@ class Service:
             del self.node.services[self.name]
             raise UsageError(f"this node cannot tell of the service {self.name!r} as well: {error}",
                              hint="serve fewer names, or shorter ones") from None
+        turn = self._turn
         try:
             await self.node.barrier()
         except BaseException:       # cancelled: the caller cannot end it
-            self._withdraw()
+            self._withdraw(turn)
             raise
-        return self
+        return turn
 
-    def _withdraw(self) -> None:
+    def _withdraw(self, turn: int) -> None:
+        """End what has begun in this turn. Another call may have ended it, and begun the next."""
+        if turn != self._turn:
+            return
+        self._turn += 1
         self.draining = True
         if self.node.services.get(self.name) is self:
             del self.node.services[self.name]
@@ -372,6 +383,7 @@ class Service:
         limit_of(timeout)
         if self.node.loop.inherited:
             return True
+        turn = self._turn
         self.draining = True
         if self.node.services.get(self.name) is self:
             self.node.announce()
@@ -379,7 +391,7 @@ class Service:
             await self.node.until(lambda: self.node.closed or not self.busy, timeout)
             return not self.busy
         finally:
-            self._withdraw()
+            self._withdraw(turn)
 
     async def __aenter__(self) -> Self:
         return await self.astart()
@@ -389,8 +401,8 @@ class Service:
 
     def start(self) -> Self:
         """astart(), blocking."""
-        started: Self = self.node.loop.call(self.astart, undo=lambda made: self._withdraw())
-        return started
+        self.node.loop.call(self._begin, undo=self._withdraw)
+        return self
 
     def stop(self, timeout: float | None = 5.0) -> bool:
         """astop(), blocking."""

@@ -37,9 +37,10 @@ class Answered:
 class Survey:
     """A running survey. It begins with the first step of its iteration. `asked` members, `silent`
     ones among them that had nothing to say or were lost, `dropped` answers: those that came while
-    64 MiB of earlier ones had not been taken. A step of `async for` that is cancelled ends the
-    survey. One of `for` that a signal handler's exception interrupts does not, and takes nothing:
-    another iteration goes on."""
+    64 MiB of earlier ones had not been taken. Several tasks or threads may iterate over one survey:
+    each answer goes to one of them, and all of them end with the survey. A step of `async for` that
+    is cancelled ends it, for all of them. One of `for` that a signal handler's exception interrupts
+    does not, and takes nothing: another iteration goes on."""
 
     def __init__(self, node: Core, service: str, body: bytes, seconds: float) -> None:
         self._node = node
@@ -53,7 +54,7 @@ class Survey:
         self._answers: deque[Answered] = deque()
         self._waiting = 0                   # bytes in them
         self._disarm: Any = None            # of the timer
-        self._nap: Nap | None = None
+        self._bells: list[Nap] = []         # of steps that wait
         self.asked = self.silent = self.dropped = 0
 
     def _begin(self) -> None:
@@ -86,8 +87,7 @@ class Survey:
             self._answers.append(Answered(body, link.member))
         if not self._out:
             self._forget()
-        if self._nap is not None:
-            self._nap.wake()
+        self._wake()
 
     def _lose(self, link: Way) -> None:
         if link in self._out:
@@ -103,11 +103,15 @@ class Survey:
     def _stop(self) -> None:
         self._out.clear()
         self._forget()
-        if self._nap is not None:
-            self._nap.wake()
+        self._wake()
+
+    def _wake(self) -> None:
+        for nap in self._bells:
+            nap.wake()
 
     async def anext(self) -> Answered | None:
-        """The next answer; None when the survey is over."""
+        """The next answer; None when the survey is over. Several tasks or threads may wait: each
+        answer goes to one of them."""
         if not self._number:
             self._node.check_here()
             self._begin()
@@ -116,11 +120,12 @@ class Survey:
             if not self._out or time.monotonic() >= self._limit:
                 self._stop()
                 return None
-            self._nap = self._node.loop.nap()
+            nap = self._node.loop.nap()
+            self._bells.append(nap)
             try:
-                await self._nap.wait(self._limit)
+                await nap.wait(self._limit)
             finally:
-                self._nap = None
+                self._bells.remove(nap)
         answer = self._answers.popleft()
         self._waiting -= len(answer.body)
         return answer
@@ -130,8 +135,7 @@ class Survey:
         if answer is not None:
             self._answers.appendleft(answer)
             self._waiting += len(answer.body)
-            if self._nap is not None:
-                self._nap.wake()
+            self._wake()
 
     def __aiter__(self) -> Survey:
         return self

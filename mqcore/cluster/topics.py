@@ -73,6 +73,8 @@ class Feed:
         self._messages: deque[Publication] = deque()
         self._bytes = 0
         self._bells: list[Nap] = []
+        self._starts = 0        # calls that have begun it, or are about to
+        self._turn = 0          # how often it has ended
         self.received = self.delivered = self.dropped = 0
         self.closed = False
 
@@ -122,27 +124,38 @@ class Feed:
         return message
 
     async def astart(self) -> Self:
-        """Begin, without `async with`. When it returns, all linked members know."""
+        """Begin, without `async with`. When it returns, all linked members know. Of calls at the
+        same time, one that is cancelled takes nothing from the others: the last of them ends the
+        subscription."""
         await self._begin()
         return self
 
-    async def _begin(self) -> bool:
-        """Whether this call has begun it: an interrupted one ends what it has begun itself."""
-        begins = self not in self._node.topics.feeds
+    async def _begin(self) -> int:
+        """What _release() takes."""
         self._node.topics.subscribe(self)
         self.closed = False
+        self._starts += 1
+        turn = self._turn
         try:
             await self._node.barrier()
         except BaseException:       # cancelled: the caller cannot end it
-            if begins:
-                self.end()
+            self._release(turn)
             raise
-        return begins
+        return turn
+
+    def _release(self, turn: int) -> None:
+        """A start is given up. It may have been ended, and begun again, since then."""
+        if turn == self._turn:
+            self._starts -= 1
+            if not self._starts:
+                self.end()
 
     def end(self) -> None:
         """aclose(), on the loop's thread."""
         if not self.closed:
             self.closed = True
+            self._turn += 1
+            self._starts = 0
             self._node.topics.unsubscribe(self)
             for bell in self._bells:
                 bell.wake()
@@ -178,7 +191,7 @@ class Feed:
 
     def start(self) -> Self:
         """astart(), blocking."""
-        self._node.loop.call(self._begin, undo=lambda begun: self.end() if begun else None)
+        self._node.loop.call(self._begin, undo=self._release)
         return self
 
     def __enter__(self) -> Self:

@@ -1,8 +1,11 @@
 """What a time-out says about its reason."""
 
+import sys
+
 import pytest
 
 import mqcore as mq
+from mqcore import api
 from mqcore.security import Curve, curve_keypair
 
 
@@ -45,3 +48,20 @@ def test_a_peer_that_does_not_answer_is_there(ctx):
     req.wait_peers(1, 5)
     with pytest.raises(mq.RecvTimeout, match="0.05 s: the peer is connected, and has not answered"):
         req.request(b"?", timeout=0.05)
+
+
+def test_a_time_out_whose_reason_cannot_be_loaded(ctx, monkeypatch):
+    """The module is imported when it is needed, perhaps without a descriptor left to do so."""
+    monkeypatch.delattr(api, "explain", raising=False)
+    monkeypatch.setitem(sys.modules, "mqcore.api.explain", None)
+    pull, push, req = ctx.socket("pull"), ctx.socket("push", immediate=True), ctx.socket("req")
+    for socket in (pull, push, req):
+        socket.bind("tcp://127.0.0.1:0")
+    with pytest.raises(mq.RecvTimeout, match="within 0.1 s: .*reason cannot be loaded"):
+        pull.recv(timeout=0.1)
+    with pytest.raises(mq.SendTimeout, match="within 0.1 s: .*reason cannot be loaded"):
+        push.send(b"", timeout=0.1)
+    with pytest.raises(mq.Timeout, match="within 0.1 s: .*reason cannot be loaded"):
+        req.request(b"", timeout=0.1)
+    with pytest.raises(mq.WaitTimeout, match="within 0.1 s: .*reason cannot be loaded"):
+        pull.wait_peers(1, timeout=0.1)

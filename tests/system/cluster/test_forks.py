@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 
 import pytest
 from echoing import Echo
@@ -9,6 +10,9 @@ from waiting import until
 
 import mqcore as mq
 from mqcore import cluster
+from mqcore.base import threads
+from mqcore.base.waits import Event
+from mqcore.cluster import blocking
 from mqcore.cluster.errors import IdentityError
 from mqcore.cluster.identity import Identity
 
@@ -77,3 +81,60 @@ def test_a_child_closes_the_node_of_a_thread(key):
                 os._exit(not net.closed)
         assert ended(child) == 0
         assert net.request("echo", b"on", timeout=LIMIT) == b"on"
+
+
+class Forking(Event):
+    """The first wait() begins with a signal handler that forks."""
+
+    child = None
+
+    def wait(self, timeout=None):
+        if Forking.child is None:
+            Forking.child = os.fork()
+            if not Forking.child:
+                signal.alarm(int(LIMIT))        # it ends, whatever it waits for
+        return super().wait(timeout)
+
+
+def in_child(block, expected):
+    """Whether a block that forks within ends so in the child. Its result in the parent."""
+    status = 1
+    try:
+        block()
+        status = expected is not None
+    except mq.Forked as error:
+        status = type(error) is not expected
+    finally:
+        if Forking.child == 0:
+            os._exit(status)
+    return Forking.child and ended(Forking.child) == 0
+
+
+def test_a_handler_forks_in_join(key, monkeypatch):
+    monkeypatch.setattr(Forking, "child", None)
+    monkeypatch.setattr(blocking, "Event", Forking)
+    joined = cluster.join(key, udp=False)
+    assert in_child(joined.__enter__, mq.Forked)
+    joined.__exit__()
+
+
+def test_a_handler_forks_at_the_end(key, monkeypatch):
+    monkeypatch.setattr(Forking, "child", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(threads, "Event", Forking)
+        joined = cluster.join(key, udp=False)
+    joined.__enter__()
+    assert in_child(joined.__exit__, None)
+
+
+def test_a_child_enters_what_its_parent_has_made(key):
+    joined = cluster.join(key, udp=False)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            with joined as net, net.serve("echo", Echo()):
+                status = net.request("echo", b"on", timeout=LIMIT) != b"on"
+        finally:
+            os._exit(status)
+    assert ended(child) == 0

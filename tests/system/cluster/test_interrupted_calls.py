@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import itertools
+import os
+import signal
 import sys
 import threading
 
@@ -27,29 +29,15 @@ class Raised(Exception):
 @contextlib.contextmanager
 def raising(monkeypatch, done=True):
     """Each blocking call within raises when its result is there, or when it begins to wait."""
-    run = trio.from_thread.run
-    behind = []
-
     class Interrupted(Event):
         def wait(self, timeout=None):
             while done and not super().wait(timeout):
                 pass
             raise Raised
 
-    def interrupted(*args, **options):
-        if done:
-            run(*args, **options)
-        else:       # what it has asked the loop for goes on
-            behind.append(threading.Thread(target=run, args=args, kwargs=options))
-            behind[-1].start()
-        raise Raised
-
     with monkeypatch.context() as patch, pytest.raises(Raised):
         patch.setattr(calling, "Event", Interrupted)
-        patch.setattr(trio.from_thread, "run", interrupted)
         yield
-    for thread in behind:
-        thread.join()
 
 
 @contextlib.contextmanager
@@ -272,18 +260,42 @@ def test_a_second_signal_while_the_first_one_is_handled(net, monkeypatch):
     assert len(given_up) == 2
 
 
-def test_a_handler_that_forks_in_a_call(key, monkeypatch):
-    """The child returns from the handler into the call, and its process has no loop."""
-    with cluster.join(key, udp=False) as net, net.serve("echo", Echo()):
-        with monkeypatch.context() as patch, pytest.raises(mq.Forked):
-            class Forking(Event):
-                def wait(self, timeout=None):
-                    patch.setattr(net.loop, "pid", -1)
-                    return False
+class Late:
+    """It answers when the handler has forked."""
 
-            patch.setattr(calling, "Event", Forking)
-            net.request("echo", b"", timeout=LIMIT)
-        assert net.request("echo", b"on", timeout=LIMIT) == b"on"
+    def __init__(self):
+        self.forked = Event()
+
+    def request(self, it):
+        assert self.forked.wait(LIMIT)
+        return it.body
+
+
+def test_a_handler_that_forks_in_a_call(net, monkeypatch):
+    """The child returns from the handler into the call, and its process has no loop."""
+    late, children = Late(), []
+
+    class Forking(Event):
+        def wait(self, timeout=None):
+            if not children:
+                children.append(os.fork())
+                if children[0]:
+                    late.forked.set()
+                else:
+                    signal.alarm(int(LIMIT))    # it ends, whatever it waits for
+            return super().wait(timeout)
+
+    with net.serve("late", late), monkeypatch.context() as patch:
+        patch.setattr(calling, "Event", Forking)
+        status = 1
+        try:
+            assert net.request("late", b"it", timeout=LIMIT) == b"it"
+        except mq.Forked:
+            status = 0
+        finally:
+            if children == [0]:
+                os._exit(status)
+        until(lambda: os.waitpid(children[0], os.WNOHANG) == (children[0], 0))
 
 
 class Answers:
