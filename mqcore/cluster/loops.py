@@ -25,6 +25,7 @@ from mqcore.cluster.timers import Timers
 from mqcore.errors import Forked, StateError
 
 LOOK = 1.0      # seconds between two looks whether the loop of a blocking call still runs
+BETWEEN = 0.1   # seconds; asyncio.run() runs its loop several times, with less than this between
 POOL = 32       # threads of plain (not async) handlers
 LASTING = 288   # threads of what may last: plain handlers of tunnels, look-ups of names
 
@@ -37,6 +38,7 @@ class Loop:
         self.pid = os.getpid()
         self.trouble = trouble
         self.loop: Any = None       # asyncio's
+        self.leaving = False        # the node leaves, or has left
         self.timers = Timers(self._arm, trouble)
 
     def _arm(self, when: float) -> None:
@@ -212,18 +214,18 @@ class AsyncioLoop(Loop):
 
     def _call(self, calling: Calling) -> Any:
         try:
-            if not self._ended:
-                try:
-                    self.loop.call_soon_threadsafe(self._begin, calling)
-                except RuntimeError:
-                    raise _gone() from None
-            if self._ended and not calling.begun:   # aclose() may not have waited for that
+            if self._ended:
                 raise _gone()
+            try:
+                self.loop.call_soon_threadsafe(self._begin, calling)
+            except RuntimeError:
+                raise _gone() from None
             while not calling.over.wait(LOOK):
                 if self.inherited:      # a signal handler has forked
                     raise _forked()
-                if self.loop.is_closed() and not calling.over.is_set():
-                    raise _gone()       # between the call and its first step
+                if self._dead() and not calling.over.wait(BETWEEN) \
+                        and self._dead() and not calling.over.is_set():
+                    raise _gone()
             return calling.outcome()
         except BaseException as error:
             if error is calling.error:
@@ -236,8 +238,12 @@ class AsyncioLoop(Loop):
         with suppress(RuntimeError):    # the loop has ended
             self.loop.call_soon_threadsafe(calling.give_up)
 
+    def _dead(self) -> bool:
+        """Whether the loop runs no more, and leaves what was begun, or was to begin, as it is. A
+        program that runs its loop again later may stop it, but not while the node leaves."""
+        return bool(self.loop.is_closed() or self.leaving and not self.loop.is_running())
+
     def _begin(self, calling: Calling) -> None:
-        calling.begun = True
         task = self.loop.create_task(calling.run())
         calling.cancel = task.cancel
         task.add_done_callback(calling.hand_over)
