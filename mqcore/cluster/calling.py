@@ -28,7 +28,7 @@ class Calling:
         self._function, self._args, self._undo = function, args, undo
         self._trouble = trouble
         self._made: list[Any] = []
-        self.begun = self.given_up = False
+        self.given_up = False
         self.cancel: Callable[[], Any] = nothing
         self.over = Event()
         self.value: Any = None

@@ -276,7 +276,14 @@ class Node(Core):
 
     def drain(self, timeout: float | None = 5.0) -> bool:
         """adrain(), blocking."""
-        done: bool = self.loop.call(self.adrain, timeout)
+        left = self.closed
+        try:
+            done: bool = self.loop.call(self.adrain, timeout)
+        except NodeClosed:
+            if left or not self.closed:
+                raise
+            self.close()        # another call has closed it, or its event loop stops as it ends
+            done = self.drained
         return done
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from mqcore.cluster.errors import NodeClosed
 from mqcore.cluster.timers import Timers
 from mqcore.errors import StateError
 
+BETWEEN = 0.1   # seconds; asyncio.run() runs its loop several times, with less than this between
 POOL = 32       # threads of plain (not async) handlers
 LASTING = 288   # threads of what may last: plain handlers of tunnels, look-ups of names
 
@@ -36,6 +37,7 @@ class Loop:
         self.pid = os.getpid()
         self.trouble = trouble
         self.loop: Any = None       # asyncio's
+        self.leaving = False        # the node leaves, or has left
         self.timers = Timers(self._arm, trouble)
 
     def _arm(self, when: float) -> None:
@@ -114,7 +116,8 @@ class Loop:
             while not calling.over.wait(LOOK):
                 if self.inherited:      # a signal handler has forked
                     raise forked()
-                if self._dead() and not calling.over.is_set():
+                if self._dead() and not calling.over.wait(BETWEEN) \
+                        and self._dead() and not calling.over.is_set():
                     raise _gone()
             return calling.outcome()
         except BaseException as error:
@@ -250,16 +253,16 @@ class AsyncioLoop(Loop):
             raise _gone() from None
 
     def _ask(self, calling: Calling) -> None:
-        if not self._ended:
-            super()._ask(calling)
-        if self._ended and not calling.begun:       # aclose() may not have waited for that
+        if self._ended:
             raise _gone()
+        super()._ask(calling)
 
     def _dead(self) -> bool:
-        return bool(self.loop.is_closed())      # between the call and its first step
+        """Whether the loop runs no more, and leaves what was begun, or was to begin, as it is. A
+        program that runs its loop again later may stop it, but not while the node leaves."""
+        return bool(self.loop.is_closed() or self.leaving and not self.loop.is_running())
 
     def _begin(self, calling: Calling) -> None:
-        calling.begun = True
         task = self.loop.create_task(calling.run())
         calling.cancel = task.cancel
         task.add_done_callback(calling.hand_over)

@@ -176,7 +176,7 @@ class Core:
     async def _end(self) -> None:
         """Release everything that there is so far, each part even if another one fails or this is
         cancelled."""
-        self.closed = True
+        self.closed = self.loop.leaving = True
         self._wake()
         async with AsyncExitStack() as stack:       # from the last one to the first
             stack.push_async_callback(self.loop.aclose)

@@ -161,6 +161,7 @@ class Requests:
             self.pending -= 1
             self.late -= late
             counts[outcome] += 1
+            call.error = None       # its traceback refers to this frame
 
     def _hedge_at(self, call: Call, hedge: float | bool | None) -> float | None:
         if hedge is None or hedge is False or not call.attempts:

@@ -1,12 +1,17 @@
 """Members that are killed, stopped, drained: what requests see of it."""
 
+import gc
 import signal
 import time
 
 import pytest
+from waiting import until
 
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
+from mqcore.cluster.requests import Call
+
+LIMIT = 60.0
 
 
 def closed(accounts):
@@ -145,3 +150,26 @@ def test_a_killed_member_is_found_dead(once, key, nodes):
 class Nothing:
     async def request(self, req):
         return b""
+
+
+class Fails:
+    def request(self, req):
+        raise OSError
+
+
+def test_failed_requests_leave_nothing_for_the_garbage_collector(key):
+    def left():
+        return [one for one in gc.get_objects() if isinstance(one, (Call, cluster.ClusterError))]
+
+    with cluster.join(key, udp=False) as net, net.serve("fails", Fails()):
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(250):
+                with pytest.raises(cluster.NoSuchService):
+                    net.request("none", b"", timeout=LIMIT)
+                with pytest.raises(cluster.RemoteError):
+                    net.request("fails", b"", timeout=LIMIT)
+            until(lambda: not left())
+        finally:
+            gc.enable()

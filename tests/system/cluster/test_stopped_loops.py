@@ -1,0 +1,134 @@
+"""The program's own event loop stops while other threads are in blocking calls of its node."""
+
+import asyncio
+import threading
+
+import pytest
+from waiting import until
+
+from mqcore import cluster
+from mqcore.base.waits import Event
+from mqcore.cluster import loops
+
+LIMIT = 50.0
+
+
+class Call:
+    """A blocking call in a thread of its own."""
+
+    def __init__(self, function):
+        self.result = None
+        self.thread = threading.Thread(target=self._run, args=(function,))
+        self.thread.start()
+
+    def _run(self, function):
+        try:
+            self.result = function()
+        except BaseException as error:
+            self.result = error
+
+    def over(self):
+        self.thread.join(LIMIT)
+        return not self.thread.is_alive()
+
+
+@pytest.fixture
+def runner():
+    """runner.run() stops the loop and leaves it open."""
+    with asyncio.Runner() as made:
+        yield made
+
+
+@pytest.mark.parametrize("close", [False, True], ids=["stopped", "closed"])
+@pytest.mark.parametrize(("what", "result"), [("drain", True), ("close", None)])
+def test_a_call_that_has_ended_the_node_returns(key, runner, what, result, close):
+    """The main coroutine is over before the node's tasks are."""
+    async def main():
+        async with cluster.ajoin(key, udp=False) as net:
+            call = Call(lambda: getattr(net, what)())
+            while not net.ended:
+                await asyncio.sleep(0)
+        return call
+
+    call = runner.run(main())
+    if close:
+        runner.close()
+    assert call.over() and call.result is result
+
+
+@pytest.mark.parametrize("what", ["drain", "close"])
+def test_a_call_whose_node_has_only_begun_to_leave_returns(key, runner, what):
+    async def main():
+        net = await cluster.ajoin(key, udp=False).__aenter__()
+        call = Call(lambda: getattr(net, what)())
+        while not net.closed:
+            await asyncio.sleep(0)
+        return net, call
+
+    net, call = runner.run(main())
+    assert call.over() and call.result is (True if what == "drain" else None) and net.ended
+
+
+def test_a_call_that_begins_in_the_last_turn_of_a_loop(key, runner, monkeypatch):
+    """It has become a task, which never takes its first step."""
+    go, asks, left, asked, stopped = (Event() for _ in range(5))
+
+    async def main():
+        async with cluster.ajoin(key, udp=False) as net:
+            real = net.loop.loop.call_soon_threadsafe
+
+            def late(*args):
+                if threading.current_thread() is not call.thread:
+                    return real(*args)
+                asks.set()
+                left.wait()
+                real(*args)
+                asked.set()
+                stopped.wait()
+
+            call = Call(lambda: go.wait() and net.request("echo", b"", timeout=LIMIT))
+            monkeypatch.setattr(net.loop.loop, "call_soon_threadsafe", late)
+            go.set()
+            while not asks.is_set():
+                await asyncio.sleep(0)
+        left.set()
+        asked.wait()
+        return call
+
+    call = runner.run(main())
+    stopped.set()
+    assert call.over() and isinstance(call.result, cluster.NodeClosed)
+
+
+def test_a_call_of_a_node_that_has_not_left_waits_for_the_next_run(key, runner, monkeypatch):
+    monkeypatch.setattr(loops, "LOOK", 0.01)
+    looks = []
+
+    async def join():
+        net = await cluster.ajoin(key, udp=False).__aenter__()
+        real = net.loop._dead
+        monkeypatch.setattr(net.loop, "_dead", lambda: looks.append(real()) or looks[-1])
+        return net
+
+    net = runner.run(join())
+    call = Call(lambda: net.publish("a.topic", b""))
+    until(lambda: len(looks) > 5)
+    assert call.thread.is_alive() and not any(looks)
+    runner.run(asyncio.sleep(0.1))
+    assert call.over() and call.result == 0
+    runner.run(net.aclose())
+
+
+def test_a_drain_while_another_call_leaves_has_its_result(key, monkeypatch):
+    """Its turn comes when the node has closed."""
+    with cluster.join(key, udp=False) as net:
+        real, calls = net.loop.loop.call_soon_threadsafe, []
+
+        def late(*args):
+            if threading.current_thread() is threading.main_thread():
+                calls.append(Call(net.drain))
+                until(lambda: net.closed)
+            return real(*args)
+
+        monkeypatch.setattr(net.loop.loop, "call_soon_threadsafe", late)
+        assert net.drain(LIMIT) is True and calls[0].over() and calls[0].result is True
