@@ -131,8 +131,8 @@ def marry(links: Tables, mine: Endpoint, other: Tables, theirs: Endpoint,
         return False
     my_peer, its_peer = links.core._join(other.core, prio, 8, links.joined, (mine, other, prio),
                                          other.joined, (theirs, links, 8), line, suitor)
-    seen = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name, other.routing_id(),
-                None, os.getpid(), claims(other.options.get("metadata", {})), prio, mine.url)
+    seen = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name, other.routing_id(), None,
+                os.getpid(), claims(other.options.get("metadata", {})), prio, mine.url)
     seen_by_it = Peer(its_peer, mine.url, theirs.url, "inproc", links.plugin.name,
                       links.routing_id(), None, os.getpid(),
                       claims(links.options.get("metadata", {})), 8, theirs.url)
