@@ -91,9 +91,8 @@ def marry_suitors(links: Peers, endpoint: Endpoint, name: str) -> None:
     suitors = links.hub.suitors.get(name, [])
     while suitors and not links.full():
         other, theirs, prio = suitor = suitors[0]
-        joined = other.core is not None and marry(other, theirs, links, endpoint, prio, suitors,
-                                                  suitor)
-        if not joined and suitors and suitors[0] is suitor:     # no signal handler has removed it
+        if (other.core is None or not marry(other, theirs, links, endpoint, prio, suitors)) \
+                and suitors and suitors[0] is suitor:   # a signal handler may have removed it
             del suitors[0]
     if not links.hub.suitors.get(name, True):
         del links.hub.suitors[name]
@@ -119,9 +118,9 @@ def misfit(links: Tables, other: Tables) -> str:
 
 
 def marry(links: Tables, mine: Endpoint, other: Tables, theirs: Endpoint,
-          prio: int, line: list[Any] | None = None, suitor: Any = None) -> bool:
-    """Join two sockets of one context, and take the first one, `suitor`, from the head of `line`.
-    False: they do not fit. Callers hold the hub's lock."""
+          prio: int, line: list[Any] | None = None) -> bool:
+    """Join two sockets of one context, and take the first one from the head of `line`. False: they
+    do not fit. Callers hold the hub's lock."""
     reason = misfit(links, other)
     if reason:
         mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
@@ -130,20 +129,18 @@ def marry(links: Tables, mine: Endpoint, other: Tables, theirs: Endpoint,
         links.emit(events.HandshakeFailed, mine, None, reason)
         return False
     my_peer, its_peer = links.core._join(other.core, prio, 8, links.joined, (mine, other, prio),
-                                         other.joined, (theirs, links, 8), line, suitor)
-    seen = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name, other.routing_id(), None,
-                os.getpid(), claims(other.options.get("metadata", {})), prio, mine.url)
-    seen_by_it = Peer(its_peer, mine.url, theirs.url, "inproc", links.plugin.name,
-                      links.routing_id(), None, os.getpid(),
-                      claims(links.options.get("metadata", {})), 8, theirs.url)
-    for whose, number, peer in ((links, my_peer, seen), (other, its_peer, seen_by_it)):
-        whose.peers[number] = peer
-        if number not in whose.joined:      # a signal handler has closed one of the two meanwhile
-            whose.forget_peer(number)
+                                         other.joined, (theirs, links, 8), line,
+                                         line[0] if line else None)
+    links.peers[my_peer] = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name,
+                                other.routing_id(), None, os.getpid(),
+                                claims(other.options.get("metadata", {})), prio, mine.url)
+    other.peers[its_peer] = Peer(its_peer, mine.url, theirs.url, "inproc", links.plugin.name,
+                                 links.routing_id(), None, os.getpid(),
+                                 claims(links.options.get("metadata", {})), 8, theirs.url)
     mine.move("connected")
-    links.emit(events.Connected, mine, seen, "")
-    other.emit(events.Accepted, theirs, seen_by_it, "")
-    other.emit(events.Connected, theirs, seen_by_it, "")
+    links.emit(events.Connected, mine, links.peers[my_peer], "")
+    other.emit(events.Accepted, theirs, other.peers[its_peer], "")
+    other.emit(events.Connected, theirs, other.peers[its_peer], "")
     return True
 
 

@@ -131,28 +131,3 @@ def test_an_inproc_connect_that_is_torn_is_undone(ctx, torn, place):
     push.send(b"x", timeout=5)
     assert pull.recv(timeout=5) == b"x"
     assert len(pull.peers()) == 1
-
-
-@pytest.mark.parametrize("place", ["misfit", "claims"])
-@pytest.mark.parametrize("closed", [0, 1])
-def test_a_handler_closes_what_a_bind_is_joining(ctx, monkeypatch, place, closed):
-    """Before the two are joined, and after: all others are joined, and nothing of it stays."""
-    pushes = [ctx.socket("push") for _ in range(4)]
-    for push in pushes:
-        push.connect("inproc://torn")
-    call, calls = getattr(inproc, place), []
-
-    def interrupted(*args):
-        calls.append(1)
-        if len(calls) == 1:
-            pushes[closed].close(0)
-        return call(*args)
-
-    monkeypatch.setattr(inproc, place, interrupted)
-    pull = ctx.socket("pull", bind="inproc://torn")
-    left = [push for push in pushes if not push.closed]
-    for number, push in enumerate(left):
-        push.send(b"%d" % number, timeout=5)
-    assert sorted(pull.recv(timeout=5) for _ in left) == [b"0", b"1", b"2"]
-    until(lambda: len(pull.peers()) == 3)
-    assert not pull._links.hub.suitors
