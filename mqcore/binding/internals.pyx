@@ -183,19 +183,12 @@ cdef class SocketInternals(SocketHandle):
     def _unacked(self, uint32_t slot, bint last):
         return engine_pending(engine_at(self.plane.plane, slot), last)
 
-    def _join(self, SocketHandle other, int prio, int other_prio, dict joined, entry,
-              dict its_joined, its_entry, list line=None, suitor=None):
-        """inproc: connect to other. (our peer id, its peer id) Enter both into these tables, and
-        remove `suitor` from the head of `line`. No signal handler comes in between, so that what
-        it interrupts can be undone."""
+    def _join(self, SocketHandle other, int prio, int other_prio):
+        """inproc: connect to other. (our peer id, its peer id)"""
         cdef uint32_t mine = 0, its = 0
         cdef int rc = sock_join(self.s, other.s, &mine, &its, prio, other_prio)
         if rc:
             raise MemoryError()
-        joined[mine] = entry
-        its_joined[its] = its_entry
-        if line and line[0] is suitor:
-            del line[0]
         return mine, its
 
     def _connects(self, int delta):

@@ -234,8 +234,7 @@ class Endpoints(Peers):
             self._end_endpoint(endpoint)
 
     def leave(self, endpoint: Endpoint) -> None:
-        """disconnect() on the control thread, and the end of an inproc bind() or connect() that was
-        interrupted: does not wait for an engine's end."""
+        """disconnect() on the control thread: does not wait for the engine's end."""
         if endpoint in self.nodes:
             self._end_endpoint(endpoint, wait=False)
 

@@ -28,23 +28,20 @@ if TYPE_CHECKING:
 def bind(links: Endpoints, parsed: url.Url, transport: Any) -> Endpoint:
     name = parsed.address
     transport.check(name, "bind")
-    endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text, lock=links.hub.lock)
-    endpoint.set_closer(lambda: links.end(endpoint))
-    try:
-        with links.hub.lock:
-            if links.core.closed:
-                raise SocketClosed("the socket is closed")
-            if name in links.hub.inproc:
-                raise AddressInUse(f"inproc://{name} is already bound in this context",
-                                   errno=errno.EADDRINUSE)
-            links.nodes[endpoint] = None
-            links.hub.inproc[name] = (links, endpoint)
-            links.emit(events.Listening, endpoint, None, "")  # before anything comes of it
-            marry_suitors(links, endpoint, name)
-        return endpoint
-    except BaseException:  # including Ctrl-C
-        links.leave(endpoint)
-        raise
+    with links.hub.lock:
+        if links.core.closed:
+            raise SocketClosed("the socket is closed")
+        if name in links.hub.inproc:
+            raise AddressInUse(f"inproc://{name} is already bound in this context",
+                               errno=errno.EADDRINUSE)
+        endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text,
+                            lock=links.hub.lock)
+        endpoint.set_closer(lambda: links.end(endpoint))
+        links.hub.inproc[name] = (links, endpoint)
+        links.nodes[endpoint] = None
+        links.emit(events.Listening, endpoint, None, "")  # before anything comes of it
+        marry_suitors(links, endpoint, name)
+    return endpoint
 
 
 def connect(links: Endpoints, parsed: url.Url, transport: Any, options: Mapping[str, Any],
@@ -55,23 +52,19 @@ def connect(links: Endpoints, parsed: url.Url, transport: Any, options: Mapping[
                         lock=links.hub.lock)
     endpoint.of = of
     endpoint.set_closer(lambda: links.end(endpoint))
-    try:
-        with links.hub.lock:
-            if links.core.closed:
-                raise SocketClosed("the socket is closed")
-            bound = links.hub.inproc.get(name)
-            reason = misfit(links, bound[0]) if bound is not None else ""
-            if reason:  # both ends are in this process, so no peer that fits replaces this one
-                raise HandshakeFailed(f"cannot connect to {endpoint.url}: {reason}", reason=reason)
-            links.nodes[endpoint] = None
-            if options["reconnect"] is not None:
-                links.pauses[endpoint] = Backoff(options["reconnect"], options["reconnect_max"])
-            links.count(endpoint, True)
-            court(links, endpoint, name, options["prio"])
-        return endpoint
-    except BaseException:  # including Ctrl-C
-        links.leave(endpoint)
-        raise
+    with links.hub.lock:
+        if links.core.closed:
+            raise SocketClosed("the socket is closed")
+        bound = links.hub.inproc.get(name)
+        reason = misfit(links, bound[0]) if bound is not None else ""
+        if reason:  # both ends are in this process, so no peer that fits replaces this one
+            raise HandshakeFailed(f"cannot connect to {endpoint.url}: {reason}", reason=reason)
+        links.nodes[endpoint] = None
+        if options["reconnect"] is not None:
+            links.pauses[endpoint] = Backoff(options["reconnect"], options["reconnect_max"])
+        links.count(endpoint, True)
+        court(links, endpoint, name, options["prio"])
+    return endpoint
 
 
 def court(links: Tables, endpoint: Endpoint, name: str, prio: int) -> None:
@@ -88,14 +81,13 @@ def court(links: Tables, endpoint: Endpoint, name: str, prio: int) -> None:
 def marry_suitors(links: Peers, endpoint: Endpoint, name: str) -> None:
     """Join those that wait for this name, unless departed peers have left `links` too much to read.
     Callers hold the hub's lock."""
-    suitors = links.hub.suitors.get(name, [])
+    suitors = links.hub.suitors.pop(name, [])
     while suitors and not links.full():
-        other, theirs, prio = suitor = suitors[0]
-        if (other.core is None or not marry(other, theirs, links, endpoint, prio, suitors)) \
-                and suitors and suitors[0] is suitor:   # a signal handler may have removed it
-            del suitors[0]
-    if not links.hub.suitors.get(name, True):
-        del links.hub.suitors[name]
+        other, theirs, prio = suitors.pop(0)
+        if other.core is not None:
+            marry(other, theirs, links, endpoint, prio)
+    if suitors:
+        links.hub.suitors.setdefault(name, []).extend(suitors)
 
 
 def accept_again(links: Peers) -> None:
@@ -118,19 +110,18 @@ def misfit(links: Tables, other: Tables) -> str:
 
 
 def marry(links: Tables, mine: Endpoint, other: Tables, theirs: Endpoint,
-          prio: int, line: list[Any] | None = None) -> bool:
-    """Join two sockets of one context, and take the first one from the head of `line`. False: they
-    do not fit. Callers hold the hub's lock."""
+          prio: int) -> None:
+    """Join two sockets of one context. Callers hold the hub's lock."""
     reason = misfit(links, other)
     if reason:
         mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
                   fatal=True)
         links.count(mine, False)
         links.emit(events.HandshakeFailed, mine, None, reason)
-        return False
-    my_peer, its_peer = links.core._join(other.core, prio, 8, links.joined, (mine, other, prio),
-                                         other.joined, (theirs, links, 8), line,
-                                         line[0] if line else None)
+        return
+    my_peer, its_peer = links.core._join(other.core, prio, 8)
+    links.joined[my_peer] = (mine, other, prio)
+    other.joined[its_peer] = (theirs, links, 8)
     links.peers[my_peer] = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name,
                                 other.routing_id(), None, os.getpid(),
                                 claims(other.options.get("metadata", {})), prio, mine.url)
@@ -141,7 +132,6 @@ def marry(links: Tables, mine: Endpoint, other: Tables, theirs: Endpoint,
     links.emit(events.Connected, mine, links.peers[my_peer], "")
     other.emit(events.Accepted, theirs, other.peers[its_peer], "")
     other.emit(events.Connected, theirs, other.peers[its_peer], "")
-    return True
 
 
 def gone(links: Tables, number: int, refused: bool) -> None:

@@ -3,8 +3,7 @@ and no peer stays that came through it."""
 
 import pytest
 
-import mqcore as mq
-from mqcore.control import inproc, listener, loop
+from mqcore.control import listener, loop
 from mqcore.control.links import SocketLinks
 from mqcore.testing import until
 
@@ -81,53 +80,4 @@ def test_a_connect_that_is_torn_leaves_no_endpoint(ctx, torn, place):
     assert push.endpoints == ()
     push.connect(at, wait=5)
     pull.wait_peers(1, 5)
-    assert len(pull.peers()) == 1
-
-
-JOINING = [(SocketLinks, "emit"), (inproc, "marry_suitors"), (inproc, "marry"), (mq.Push, "_join")]
-
-
-@pytest.mark.parametrize("place", JOINING, ids=lambda place: place[1])
-def test_an_inproc_bind_that_is_torn_is_undone(ctx, torn, place):
-    pushes = [ctx.socket("push") for _ in range(3)]
-    for push in pushes:
-        push.connect("inproc://torn")
-    pull = ctx.socket("pull")
-    events = pull.events()
-    torn(*place)
-    with pytest.raises(KeyboardInterrupt):
-        pull.bind("inproc://torn")
-    assert pull.endpoints == ()
-    until(lambda: not pull.peers())
-    kinds = [event.kind for event in iter_now(events)]
-    assert kinds.count("Closed") == 1 and kinds[0] == "Listening"
-    pull.bind("inproc://torn")  # the name is free, and those that waited for it still do
-    pull.wait_peers(3, 5)
-    for number, push in enumerate(pushes):
-        push.send(b"%d" % number, timeout=5)
-    assert sorted(pull.recv(timeout=5) for _ in pushes) == [b"0", b"1", b"2"]
-    assert len(pull.peers()) == 3 and not pull._links.hub.suitors
-    assert [push.endpoints[0].state for push in pushes] == ["connected"] * 3
-
-
-def iter_now(events):
-    while True:
-        try:
-            yield events.get(timeout=0)
-        except mq.WaitTimeout:
-            return
-
-
-@pytest.mark.parametrize("place", [(SocketLinks, "count"), (inproc, "court"), (mq.Push, "_join")],
-                         ids=lambda place: place[1])
-def test_an_inproc_connect_that_is_torn_is_undone(ctx, torn, place):
-    pull, push = ctx.socket("pull", bind="inproc://torn"), ctx.socket("push")
-    torn(*place)
-    with pytest.raises(KeyboardInterrupt):
-        push.connect("inproc://torn")
-    assert push.endpoints == ()
-    until(lambda: not pull.peers() and not push.peers())
-    push.connect("inproc://torn", wait=5)
-    push.send(b"x", timeout=5)
-    assert pull.recv(timeout=5) == b"x"
     assert len(pull.peers()) == 1
