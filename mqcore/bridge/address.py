@@ -19,7 +19,7 @@ FLAGS = {"1": True, "true": True, "yes": True, "on": True,
          "0": False, "false": False, "no": False, "off": False}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?(//)?")
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
-_RAW = re.compile(r"[/#?]")     # a user or a password that is written as it should has none
+_RAW = re.compile(r"[/#?]")     # none of them ends a user or a password that is written as it should
 
 
 @dataclass(frozen=True)
