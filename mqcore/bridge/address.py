@@ -3,11 +3,10 @@ sockets."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from mqcore import _unknown as unknown
 from mqcore.errors import AddressError, OptionError
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
 
 FLAGS = {"1": True, "true": True, "yes": True, "on": True,
          "0": False, "false": False, "no": False, "off": False}
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?(//)?")
-_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
-_RAW = re.compile(r"[/#?]")     # none of them ends a user or a password that is written as it should
 
 
 @dataclass(frozen=True)
@@ -62,46 +58,19 @@ class Address:
     @cached_property
     def shown(self) -> str:
         """The URL without a password. NATS takes a user without one as a token."""
-        return hidden(self.url, token=self.name in ("nats", "natss"))
+        parts = urlsplit(self.url)
+        where = parts.netloc.rpartition("@")[2]
+        if parts.password:
+            return urlunsplit(parts._replace(netloc=f"{quote(self.user)}:***@{where}"))
+        if parts.username and self.name in ("nats", "natss"):
+            return urlunsplit(parts._replace(netloc=f"***@{where}"))
+        return self.url
 
     def want(self, *names: str) -> None:
         """AddressError if none of these settings was given."""
         if not any(self.settings[name] for name in names):
             raise AddressError(f"{self.shown} does not say which {' or '.join(names)}",
                                position=len(self.url), hint=f"add ?{names[0]}=NAME")
-
-
-def hidden(url: str, token: bool = True) -> str:
-    """The URL without what may be a secret: all between the scheme and the last @ before the query,
-    but for the user of a user:password. A password may hold a / or # that should be encoded, or
-    even a ?, where no host and port precede it. token: a user without a password is one, too."""
-    base, question, query = url.partition("?")
-    if "@" not in base and "@" in query and _broken(base):
-        base, question, query = url, "", ""
-    scheme = _SCHEME.match(base)
-    start = scheme.end() if scheme else 0
-    secret, at, where = base[start:].rpartition("@")
-    user, colon, _ = secret.partition(":")
-    if not secret or not (colon or token or _RAW.search(secret)):
-        return url
-    shown = "***" if not colon or _RAW.search(secret) or "@" in secret else f"{user}:***"
-    return f"{base[:start]}{shown}@{where}{question}{query}"
-
-
-def _broken(url: str) -> bool:
-    """Whether a port is no number: then what follows may belong to a password."""
-    hosts = _RAW.split(_SCHEME.sub("", url, count=1))[0]
-    return not all(map(_HOST.fullmatch, hosts.rpartition("@")[2].split(",")))
-
-
-def _check_host(url: str, query: str) -> None:
-    """Refuse a password that is cut off: clients would show a part of it as the port."""
-    host, _, rest = _SCHEME.sub("", f"{url}?{query}", count=1).replace("#", "/").replace(
-        "?", "/").partition("/")
-    if "@" not in host and "@" in rest and _broken(url):
-        raise AddressError(f"{hidden(f'{url}?{query}')}: the port is not a number from 0 to 65535",
-                           position=0, hint="write %2F, %23, %3F and %40 for / # ? and @ in a "
-                                            "password")
 
 
 def matches(pattern: list[str], name: list[str], one: str, rest: str) -> bool:
@@ -119,7 +88,7 @@ def name_of(text: str) -> tuple[str, str, str]:
     name, colon, rest = text.partition(":")
     name, _, mode = name.partition("+")
     if not colon or not name.isidentifier():
-        raise AddressError(f"{hidden(text)!r} is no address of a bridge", position=0,
+        raise AddressError(f"{text!r} is no address of a bridge", position=0,
                            hint="it is NAME://host/..., or PATTERN:URL for a socket; "
                                 "`mq bridge --list` shows the names")
     return name, mode, rest
@@ -134,8 +103,6 @@ def parse(text: str, plugin: Plugin) -> Address:
                            if plugin.modes else f"write {name}:")
     mode = mode or (plugin.modes[0] if plugin.modes else "")
     url, question, query = (rest if plugin.modes or plugin.passes else text).partition("?")
-    if not plugin.modes:
-        _check_host(url, query)
     known = {row.name: row for row in plugin.settings}
     found: dict[str, Any] = {row.name: [] if row.type == "list" else row.default
                              for row in plugin.settings}
@@ -144,7 +111,7 @@ def parse(text: str, plugin: Plugin) -> Address:
         row = known.get(key)
         if row is None:
             if not plugin.passes:
-                raise OptionError(f"{name}: has no setting {key.rpartition('@')[2]!r}",
+                raise OptionError(f"{name}: has no setting {key!r}",
                                   hint=unknown.nearest(key, tuple(known)))
             others.append((key, value))
         elif row.type == "list":

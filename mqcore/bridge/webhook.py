@@ -40,7 +40,7 @@ MOST = 100              # messages for each lane in one send()
 class HttpSide(Side):
     def __init__(self, at: Address) -> None:
         if not urlsplit(at.url).hostname:
-            raise UsageError(f"{at.shown.partition('?')[0]} names no host", hint="write http://host/path")
+            raise UsageError(f"{at.shown} names no host", hint="write http://host/path")
         self.at = at
         self.aiohttp = need("aiohttp", "webhook")
         self.transient: tuple[type[BaseException], ...] = (OSError, self.aiohttp.ClientError)
