@@ -40,7 +40,8 @@ class Address:
             return urlsplit(self.url).port or usual
         except ValueError:
             raise AddressError(f"{self.shown}: the port is not a number from 0 to 65535",
-                               position=0) from None
+                               position=0, hint="in a password, write / as %2F and # as %23"
+                               ) from None
 
     @property
     def user(self) -> str:
@@ -57,8 +58,14 @@ class Address:
 
     @cached_property
     def shown(self) -> str:
-        """The URL without a password. NATS takes a user without one as a token."""
+        """The URL without a password. NATS takes a user without one as a token. A password with a
+        raw / or # cuts the host off: what stands before it then is no port."""
         parts = urlsplit(self.url)
+        try:
+            _ = parts.port
+        except ValueError:
+            if "@" in parts.path + parts.fragment:
+                return f"{parts.scheme}://***@{self.url.rpartition('@')[2]}"
         where = parts.netloc.rpartition("@")[2]
         if parts.password:
             return urlunsplit(parts._replace(netloc=f"{quote(self.user)}:***@{where}"))

@@ -13,6 +13,7 @@ from fake_brokers import FakeMqtt, FakeNats, FakeStomp
 import mqcore as mq
 from mqcore import bridge
 from mqcore.bridge import plugins
+from mqcore.bridge.address import Address
 from mqcore.bridge.runner import Runner
 
 CLIENTS = {"redis": ("redis", "redis.asyncio", "redis://h?stream=s"),
@@ -40,6 +41,20 @@ def test_no_password_is_shown(name):
     address = CLIENTS[name][2].replace("//", "//me:secret@")
     side = plugins.source(address)
     assert "secret" not in side.explain() and "me:***@h" in side.explain()
+
+
+@pytest.mark.parametrize(("url", "shown"), [
+    ("redis://u:se/cret@h:1/0", "redis://***@h:1/0"), ("redis://u:se#cret@h", "redis://***@h"),
+    ("redis://:se/cret@h", "redis://***@h"), ("redis://u:pw@h:1/a@b", "redis://u:***@h:1/a@b"),
+    ("amqp://[::1]:5672/a@b", "amqp://[::1]:5672/a@b"), ("http://h:1/@news", "http://h:1/@news")])
+def test_a_password_that_is_not_quoted_is_not_shown(url, shown):
+    """It cuts the host off. An @ elsewhere is no matter of passwords."""
+    address = Address(url.partition(":")[0], "", url)
+    assert address.shown == shown
+    if "se" in url:
+        with pytest.raises(mq.AddressError, match="port") as caught:
+            address.port(6379)
+        assert "cret" not in str(caught.value) and "%2F" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["nats", "natss"])

@@ -76,10 +76,10 @@ class QueueServer(Service):
                             compression=compression)
         try:
             self._desk = Desk(self._store.book, self._counts, may)
+            self._settle()      # a full disk: it waits from its first turn on
             self._socket = listen("queue", "tcp://127.0.0.1:5559", "take and put jobs", bind,
                                   insecure, self._largest, 2, options)
             _log.info("the queues of %s are served at %s", self.where, ", ".join(self.urls))
-            self._settle()      # a full disk: it waits from its first turn on
             self._begin()
         except BaseException:
             self._store.close()

@@ -154,6 +154,7 @@ def test_a_tunnel_to_this_node_itself(run, key):
             async with net.atunnel("it", timeout=LIMIT) as tunnel:
                 for size in (0, 5_000_000, 1):
                     await tunnel.asend(bytes(size), timeout=LIMIT)
+            assert await net.until(lambda: sink.ends, LIMIT)
             assert list(sink.got.values()) == [[0, 5_000_000, 1]]
 
     run(main)
