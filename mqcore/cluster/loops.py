@@ -350,7 +350,10 @@ class TrioLoop(Loop):
                     if others is not None:
                         raise others from None
 
-        self.nursery.start_soon(run)
+        try:
+            self.nursery.start_soon(run)
+        except RuntimeError:        # trio's run is over before the node: nothing begins any more
+            return nothing
         return scope.cancel
 
     def _arm(self, when: float) -> None:

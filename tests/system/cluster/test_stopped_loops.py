@@ -1,9 +1,12 @@
 """The program's own event loop stops while other threads are in blocking calls of its node."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
+from programs import environment
 from waiting import until
 
 from mqcore import cluster
@@ -132,3 +135,37 @@ def test_a_drain_while_another_call_leaves_has_its_result(key, monkeypatch):
 
         monkeypatch.setattr(net.loop.loop, "call_soon_threadsafe", late)
         assert net.drain(LIMIT) is True and calls[0].over() and calls[0].result is True
+
+
+RUNS = """
+import contextlib, threading, trio
+from mqcore import cluster
+class Echo:
+    async def request(self, req):
+        served.append(1)
+        return req.body
+def calls(net):
+    with contextlib.suppress(cluster.NodeClosed, cluster.MemberLost):
+        while True:
+            net.request("echo", b"x", timeout=50)
+async def main():
+    net = await cluster.ajoin(key, udp=False).__aenter__()
+    await net.aserve("echo", Echo()).astart()
+    for _ in range(8):
+        threads.append(threading.Thread(target=calls, args=(net,)))
+        threads[-1].start()
+    while len(served) < 100:
+        await trio.sleep(0)
+key = cluster.Key.generate()
+for _ in range(10):
+    served, threads = [], []
+    trio.run(main)
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_a_run_of_trio_that_ends_while_threads_call():
+    """The node has not left, and what their requests begin is no error of the run."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", RUNS], env=environment(), check=True,
+                   timeout=LIMIT)
