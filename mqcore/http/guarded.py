@@ -118,6 +118,7 @@ class Guarded(HttpToolsProtocol):
         self.refused: Problem | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.due = self.idle = math.inf
+        self.unread = 0         # bytes of an answer that the client had not read when `due` was set
         self.corked = Corked(transport)
         if len(self.connections) > self.limits.clients:
             self.stats.turned_away += 1
@@ -138,12 +139,6 @@ class Guarded(HttpToolsProtocol):
         self.pipeline.clear()
         super().connection_lost(exc)
 
-    def shutdown(self) -> None:
-        """uvicorn's. A client over TLS that does not answer to the close is not waited for."""
-        super().shutdown()
-        if self.transport.is_closing() and not self.transport.get_write_buffer_size():
-            self.loop.call_later(1.0, self.transport.abort)
-
     def handle_websocket_upgrade(self) -> None:
         """The connection is a WebSocket's from now on."""
         super().handle_websocket_upgrade()
@@ -159,6 +154,7 @@ class Guarded(HttpToolsProtocol):
 
     def _arm(self, delay: float) -> None:
         """Cut the connection so many seconds from now, unless `due` is moved."""
+        self.unread = 0
         self.due = self.loop.time() + delay
         self._wake(self.due)
 
@@ -171,17 +167,25 @@ class Guarded(HttpToolsProtocol):
             self.timer.cancel()
         self.timer = self.loop.call_at(at, self._look)
 
+    def _await_reader(self, unread: int) -> None:
+        """The answer is written. Cut the connection if the client does not read on."""
+        self._arm(self.limits.idle_time + self.limits.header_time)
+        self.unread = unread
+
     def _rest(self) -> None:
         """Nothing is in progress: close the connection, unless the client sends something."""
         self.idle = self.loop.time() + self.limits.idle_time
         self._wake(self.idle)
 
     def _look(self) -> None:
-        """No headers in time, or the client has not even read its last answer: cut the connection.
+        """No headers in time, or the client reads nothing of its last answer: cut the connection.
         No request for a while: close it."""
         self.timer = None
         now = self.loop.time()
         if self.due <= now:
+            if 0 < (left := self.transport.get_write_buffer_size()) < self.unread:
+                self._await_reader(left)
+                return
             self.stats.late += 1
             self.transport.abort()
             return
@@ -293,7 +297,7 @@ class Guarded(HttpToolsProtocol):
         if not closing:
             self._rest()
         if unread:
-            self._arm(self.limits.idle_time + self.limits.header_time)
+            self._await_reader(unread)
 
 
 class GuardedTalk(WSProtocol):
