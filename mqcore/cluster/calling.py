@@ -29,6 +29,7 @@ class Calling:
         self._trouble = trouble
         self._made: list[Any] = []
         self.given_up = False
+        self.unheard = 0.0      # since when heard() is due; 0: it is not
         self.cancel: Callable[[], Any] = nothing
         self.over = Event()
         self.value: Any = None
@@ -42,6 +43,10 @@ class Calling:
         if self.given_up:       # too late to cancel it
             self._undo_it()
         return result
+
+    def heard(self) -> None:
+        """On the loop, which so still runs."""
+        self.unheard = 0.0
 
     def give_up(self) -> None:
         """On the loop: the caller does not get the result. What does not run yet never does; what

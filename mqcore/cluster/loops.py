@@ -24,7 +24,7 @@ from mqcore.cluster.errors import NodeClosed
 from mqcore.cluster.timers import Timers
 from mqcore.errors import StateError
 
-BETWEEN = 0.1   # seconds; asyncio.run() runs its loop several times, with less than this between
+SILENCE = 3.0   # seconds; a loop that runs in slices takes up what it is given within this time
 POOL = 32       # threads of plain (not async) handlers
 LASTING = 288   # threads of what may last: plain handlers of tunnels, look-ups of names
 
@@ -116,8 +116,7 @@ class Loop:
             while not calling.over.wait(LOOK):
                 if self.inherited:      # a signal handler has forked
                     raise forked()
-                if self._dead() and not calling.over.wait(BETWEEN) \
-                        and self._dead() and not calling.over.is_set():
+                if self._dead(calling) and not calling.over.is_set():
                     raise _gone()
             return calling.outcome()
         except BaseException as error:
@@ -144,7 +143,7 @@ class Loop:
         """Run it in a task, on the loop's thread."""
         raise NotImplementedError
 
-    def _dead(self) -> bool:
+    def _dead(self, calling: Calling) -> bool:
         """Whether the loop has ended and left what it was asked for."""
         return False
 
@@ -257,10 +256,20 @@ class AsyncioLoop(Loop):
             raise _gone()
         super()._ask(calling)
 
-    def _dead(self) -> bool:
+    def _dead(self, calling: Calling) -> bool:
         """Whether the loop runs no more, and leaves what was begun, or was to begin, as it is. A
-        program that runs its loop again later may stop it, but not while the node leaves."""
-        return bool(self.loop.is_closed() or self.leaving and not self.loop.is_running())
+        program may stop its loop and run it again. While the node leaves, a loop that has taken up
+        nothing for SILENCE counts as ended."""
+        if self.loop.is_closed():
+            return True
+        if not self.leaving or self.loop.is_running():
+            return False
+        if calling.unheard:
+            return time.monotonic() - calling.unheard > SILENCE
+        calling.unheard = time.monotonic()
+        with suppress(NodeClosed):
+            self._post(calling.heard)
+        return False
 
     def _begin(self, calling: Calling) -> None:
         task = self.loop.create_task(calling.run())

@@ -110,7 +110,7 @@ def test_a_call_of_a_node_that_has_not_left_waits_for_the_next_run(key, runner, 
     async def join():
         net = await cluster.ajoin(key, udp=False).__aenter__()
         real = net.loop._dead
-        monkeypatch.setattr(net.loop, "_dead", lambda: looks.append(real()) or looks[-1])
+        monkeypatch.setattr(net.loop, "_dead", lambda call: looks.append(real(call)) or looks[-1])
         return net
 
     net = runner.run(join())
@@ -120,6 +120,32 @@ def test_a_call_of_a_node_that_has_not_left_waits_for_the_next_run(key, runner, 
     runner.run(asyncio.sleep(0.1))
     assert call.over() and call.result == 0
     runner.run(net.aclose())
+
+
+def test_a_node_leaves_in_a_loop_that_runs_in_slices(key, runner, monkeypatch):
+    """Looks find it stopped again and again."""
+    monkeypatch.setattr(loops, "LOOK", 0.01)
+    with cluster.join(key, udp=False) as other:
+        net = runner.run(cluster.ajoin(key, udp=False, seeds=[other.url]).__aenter__())
+        other.subscribe("t").start()
+        seen = other.events()
+
+        async def fill():
+            assert await net.until(lambda: net.directory.members, LIMIT)
+            while await net.apublish("t", bytes(100_000)) == 0:
+                await asyncio.sleep(0.01)
+            for _ in range(200):
+                await net.apublish("t", bytes(100_000))
+
+        runner.run(fill())
+        call = Call(net.close)
+        while call.thread.is_alive():
+            runner.run(asyncio.sleep(0))
+            call.thread.join(0.2)
+        kinds = []
+        while "left" not in kinds:
+            kinds.append(seen.next(LIMIT).kind)
+    assert call.result is None and not {"failed", "suspected"} & set(kinds)
 
 
 def test_a_drain_while_another_call_leaves_has_its_result(key, monkeypatch):
