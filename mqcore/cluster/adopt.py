@@ -133,8 +133,7 @@ class Adopted:
 
     def close(self) -> None:
         """aclose(), blocking."""
-        if not self.node.loop.over:
-            self.node.loop.call(self.aclose)
+        self.node.loop.end(self.aclose)
 
     async def __aenter__(self) -> Self:
         return self

@@ -100,6 +100,15 @@ class Loop:
                              hint="await the call of the same name that begins with a")
         return self._call(Calling(function, args, undo, self.trouble))
 
+    def end(self, function: Callable[..., Awaitable[Any]], *args: Any,
+            otherwise: Any = None) -> Any:
+        """call() of what ends something. If the loop has ended, or ends meanwhile, so has that, and
+        the result is `otherwise`."""
+        if not self.over:
+            with suppress(NodeClosed):
+                return self.call(function, *args)
+        return otherwise
+
     @property
     def over(self) -> bool:
         """The loop is closed or the parent process's: nothing of the node runs any more."""

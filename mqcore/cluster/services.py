@@ -406,9 +406,7 @@ class Service:
 
     def stop(self, timeout: float | None = 5.0) -> bool:
         """astop(), blocking."""
-        if self.node.loop.over:
-            return True
-        done: bool = self.node.loop.call(self.astop, timeout)
+        done: bool = self.node.loop.end(self.astop, timeout, otherwise=True)
         return done
 
     def __enter__(self) -> Self:

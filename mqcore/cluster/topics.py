@@ -186,8 +186,7 @@ class Feed:
         return found
 
     def close(self) -> None:
-        if not self._node.loop.over:
-            self._node.loop.call(self.aclose)
+        self._node.loop.end(self.aclose)
 
     def start(self) -> Self:
         """astart(), blocking."""

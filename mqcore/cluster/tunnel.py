@@ -242,8 +242,7 @@ class Tunnel:
         self._node.loop.call(self.asend_eof)
 
     def close(self) -> None:
-        if not self._node.loop.over:
-            self._node.loop.call(self.aclose)
+        self._node.loop.end(self.aclose)
 
     def __enter__(self) -> Self:
         return self

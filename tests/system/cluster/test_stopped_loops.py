@@ -35,6 +35,12 @@ class Call:
         return not self.thread.is_alive()
 
 
+class Reader:
+    async def tunnel(self, tun):
+        async for _ in tun:
+            pass
+
+
 @pytest.fixture
 def runner():
     """runner.run() stops the loop and leaves it open."""
@@ -70,6 +76,26 @@ def test_a_call_whose_node_has_only_begun_to_leave_returns(key, runner, what):
 
     net, call = runner.run(main())
     assert call.over() and call.result is (True if what == "drain" else None) and net.ended
+
+
+def test_what_a_stopped_loop_has_left_ends_quietly(key, runner, monkeypatch):
+    monkeypatch.setattr(loops, "LOOK", 0.01)
+    monkeypatch.setattr(loops, "SILENCE", 0.05)
+
+    async def main():
+        net = await cluster.ajoin(key, udp=False).__aenter__()
+        service = await net.aserve("echo", Reader()).astart()
+        tunnel = await net.atunnel("echo", timeout=LIMIT)
+        ends = (await net.asubscribe("t").astart()).close, service.stop, tunnel.close
+        call = Call(net.close)
+        while not net.closed:
+            await asyncio.sleep(0)
+        return net, call, [*ends, net.events().next]
+
+    net, call, ends = runner.run(main())
+    calls = [Call(end) for end in ends]
+    assert call.over() and all(one.over() for one in calls)
+    assert [one.result for one in calls] == [None, True, None, None]
 
 
 def test_a_call_that_begins_in_the_last_turn_of_a_loop(key, runner, monkeypatch):
