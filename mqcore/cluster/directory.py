@@ -11,14 +11,12 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from mqcore.binding.sleep import Bell
 from mqcore.binding.yielding import fair
 from mqcore.cluster.balance import Score
 from mqcore.cluster.checks import ends_at, readable
-from mqcore.cluster.errors import NodeClosed
 from mqcore.cluster.frames import Offer, Record
 
 MEMBERS = 10_000        # members that a directory holds
@@ -246,12 +244,10 @@ class Events:
 
     def next(self, timeout: float | None = None) -> Event | None:
         """anext(), blocking."""
-        if not self._node.ended and not self._node.loop.over:
-            with suppress(NodeClosed):
-                found: Event | None = self._node.loop.call(self.anext, timeout,
-                                                           undo=self._put_back)
-                return found
-        return self._queue.popleft() if self._queue else None
+        if self._node.ended or self._node.loop.over:
+            return self._queue.popleft() if self._queue else None
+        found: Event | None = self._node.loop.call(self.anext, timeout, undo=self._put_back)
+        return found
 
     def _put_back(self, event: Event | None) -> None:
         if event is not None:
