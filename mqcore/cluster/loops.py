@@ -102,12 +102,14 @@ class Loop:
 
     def end(self, function: Callable[..., Awaitable[Any]], *args: Any,
             otherwise: Any = None) -> Any:
-        """call() of what ends something. If the loop has ended, or ends meanwhile, so has that, and
-        the result is `otherwise`."""
-        if not self.over:
-            with suppress(NodeClosed):
-                return self.call(function, *args)
-        return otherwise
+        """call() of what ends something. If the loop has ended, or the node leaves meanwhile, so
+        has that, and the result is `otherwise`."""
+        try:
+            return otherwise if self.over else self.call(function, *args)
+        except NodeClosed:
+            if not self.over and not self.leaving:      # only this call has been cancelled
+                raise
+            return otherwise
 
     @property
     def over(self) -> bool:
@@ -273,8 +275,8 @@ class AsyncioLoop(Loop):
             return True
         if not self.leaving or self.loop.is_running():
             return False
-        if calling.unheard:
-            return time.monotonic() - calling.unheard > SILENCE
+        if since := calling.unheard:        # the loop may take up heard() at any moment
+            return time.monotonic() - since > SILENCE
         calling.unheard = time.monotonic()
         with suppress(NodeClosed):
             self._post(calling.heard)

@@ -189,6 +189,26 @@ def test_a_drain_while_another_call_leaves_has_its_result(key, monkeypatch):
         assert net.drain(LIMIT) is True and calls[0].over() and calls[0].result is True
 
 
+def test_a_stop_that_is_cancelled_has_not_stopped(key, runner):
+    """The node has not left, and its loop runs on."""
+    async def main():
+        async with cluster.ajoin(key, udp=False) as net:
+            service = await net.aserve("echo", Reader()).astart()
+            tunnel = await net.atunnel("echo", timeout=LIMIT)
+            before = asyncio.all_tasks()
+            call = Call(lambda: service.stop(LIMIT))
+            while not service.draining:
+                await asyncio.sleep(0)
+            for task in asyncio.all_tasks() - before:
+                task.cancel()
+            while call.thread.is_alive():
+                await asyncio.sleep(0.01)
+            await tunnel.aclose()
+            return call.result
+
+    assert isinstance(runner.run(main()), cluster.NodeClosed)
+
+
 RUNS = """
 import contextlib, threading, trio
 from mqcore import cluster
