@@ -9,7 +9,7 @@ from typing import Any
 from mqcore.base.native import threading
 from mqcore.base.waits import Event, start, start_masked
 
-LOOK = 1.0      # seconds between two looks whether this process has that thread
+LOOK = 1.0      # seconds between two looks whether this process has the thread it waits for
 
 
 class Thread:

@@ -59,7 +59,7 @@ class Address:
     @cached_property
     def shown(self) -> str:
         """The URL without a password. NATS takes a user without one as a token. A password with a
-        raw / or # cuts the host off: what stands before it then is no port."""
+        raw / or # cuts the host off, and what stands before it is not a port."""
         parts = urlsplit(self.url)
         try:
             _ = parts.port

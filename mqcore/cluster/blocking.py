@@ -7,9 +7,9 @@ import contextlib
 import os
 from typing import Any
 
-from mqcore.base.threads import Thread
+from mqcore.base.threads import LOOK, Thread
 from mqcore.base.waits import Event
-from mqcore.cluster.calling import LOOK, forked
+from mqcore.cluster.calling import forked
 from mqcore.cluster.calls import Node
 from mqcore.cluster.errors import without_files
 from mqcore.errors import StateError

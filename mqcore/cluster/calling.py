@@ -14,8 +14,6 @@ from mqcore.base.waits import Event
 from mqcore.cluster.errors import NodeClosed
 from mqcore.errors import Forked
 
-LOOK = 1.0      # seconds between two looks whether the thread that is waited for is still there
-
 
 class Calling:
     """What a blocking call runs on the loop. The exception of a signal handler may end that call

@@ -18,8 +18,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from mqcore.base.threads import LOOK
 from mqcore.binding.sleep import Nap, in_trio, running_loop
-from mqcore.cluster.calling import LOOK, Calling, cut_off, forked, nothing, twice
+from mqcore.cluster.calling import Calling, cut_off, forked, nothing, twice
 from mqcore.cluster.errors import NodeClosed
 from mqcore.cluster.timers import Timers
 from mqcore.errors import StateError
@@ -155,7 +156,7 @@ class Loop:
         raise NotImplementedError
 
     def _dead(self, calling: Calling) -> bool:
-        """Whether the loop has ended and left what it was asked for."""
+        """Whether the loop has ended and left what calls have given it."""
         return False
 
     async def aclose(self) -> None:

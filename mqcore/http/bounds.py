@@ -68,6 +68,11 @@ class Stats:
         return {row.name: getattr(self, row.name) for row in fields(self)}
 
 
+def count_problem(stats: Stats, name: str) -> None:
+    """A refusal of this name."""
+    stats.problems[name] = stats.problems.get(name, 0) + 1
+
+
 class Rates:
     """Token buckets per client. Each client has `rate` requests a second, and `burst` at once. The
     client that was quiet longest is forgotten first."""

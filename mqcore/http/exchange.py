@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
-from mqcore.http.bounds import Limits, Stats
+from mqcore.http.bounds import Limits, Stats, count_problem
 from mqcore.http.problem import TYPE, Header, Problem
 from mqcore.http.within import within
 
@@ -22,7 +22,7 @@ class Gone(Exception):
 
 class Exchange:
     """`extra` are headers of every answer; `who` is the token's name or the client's address;
-    `answered` says that the answer is no problem, and counted."""
+    `answered` says that the request is counted as answered."""
 
     __slots__ = ("scope", "receive", "_send", "limits", "stats", "method", "path", "headers",
                  "extra", "who", "started", "answered")
@@ -141,17 +141,15 @@ class Exchange:
             raise Gone
         if status < 400:
             self.count()
-        if self.method == "HEAD":
-            connection = None
-        elif connection is not None and not more and not self.extra and status != 204 \
-                and connection.answer(status, kind, body):
+        plain = self.method != "HEAD" and not more and not self.extra and status != 204
+        if plain and connection is not None and connection.answer(status, kind, body):
             self.started = True
             return
         head = self._head(status, kind, more or (), None if status == 204 else len(body))
-        if connection is not None:
-            connection.hold()
-        elif self.method == "HEAD":
+        if self.method == "HEAD":
             body = b""
+        elif connection is not None:
+            connection.hold()
         try:
             await within(self.limits.send_time, self._whole(head, body))
         except OSError as error:
@@ -162,7 +160,7 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     async def refuse(self, problem: Problem) -> None:
-        self.stats.problems[problem.name] = self.stats.problems.get(problem.name, 0) + 1
+        count_problem(self.stats, problem.name)
         body = problem.body()
         more = [*problem.headers, (b"cache-control", b"no-store")]
         if problem.status == 408:

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from mqcore.base.rarely import Rarely
-from mqcore.http.bounds import Limits, Stats
+from mqcore.http.bounds import Limits, Stats, count_problem
 from mqcore.http.problem import TYPE, Problem
 
 PIPELINED = 16              # requests of one connection that wait for their turn
@@ -56,7 +56,6 @@ class Corked:
         if cycle is None or cycle.response_started or cycle.disconnected or not cycle.keep_alive \
                 or cycle.waiting_for_100_continue or cycle.flow.write_paused or self.is_closing():
             return False
-        self.cycle = None
         parts = [STATUS_LINE[status]]
         for name, value in cycle.default_headers:
             parts += (name, b": ", value, b"\r\n")
@@ -208,10 +207,9 @@ class Guarded(HttpToolsProtocol):
         if self.unparsed > self.most or self.size > self.most and self._large():
             self._oversized()
             self.send_400_response("")
-        elif self.unparsed:
-            self.idle = math.inf
-            if self.due == math.inf and (self.cycle is None or self.cycle.response_complete):
-                self._arm(self.limits.idle_time + self.limits.header_time)
+        elif self.unparsed and self.due == math.inf and (
+                self.cycle is None or self.cycle.response_complete):
+            self._arm(self.limits.idle_time + self.limits.header_time)
 
     def _oversized(self) -> None:
         self.stats.oversized += self.refused is None
@@ -220,7 +218,7 @@ class Guarded(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         problem = self.refused or Problem(400, "http", "the request is no HTTP", "send HTTP/1.1")
-        self.stats.problems[problem.name] = self.stats.problems.get(problem.name, 0) + 1
+        count_problem(self.stats, problem.name)
         if not self.transport.is_closing():
             self.transport.write(reply(problem))
             self.transport.close()
