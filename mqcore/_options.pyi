@@ -56,6 +56,10 @@ class EndpointOptions(TypedDict, total=False):
     """wire: choice, default None: which protocol a connecting socket speaks; None: the
     pattern's natural one.
     """
+    upgrade: bool
+    """upgrade: bool, default False: tcp and ipc: use shared memory with a peer of the same user
+    on this machine that has this option, too.
+    """
     send_buffer: int | None
     """send_buffer: size in B, default None: the kernel's send buffer; None: the system's own."""
     recv_buffer: int | None
@@ -509,6 +513,10 @@ class SocketAttributes:
     """
     tos: int
     """tos: int, default 0: IP type-of-service byte of outgoing packets."""
+    upgrade: bool
+    """upgrade: bool, default False: tcp and ipc: use shared memory with a peer of the same user
+    on this machine that has this option, too.
+    """
     wire: Literal["zmtp", "sp"] | None
     """wire: choice, default None: which protocol a connecting socket speaks; None: the
     pattern's natural one.

@@ -109,6 +109,9 @@ TABLE: tuple[Option, ...] = (
        "messages go to the best level that has a peer with space; 1 is best"),
     _o("wire", "choice", "", None, ("zmtp", "sp"), "the pattern's natural one", LINK,
        "which protocol a connecting socket speaks"),
+    _o("upgrade", "bool", "", False, (), None, LINK,
+       "tcp and ipc: use shared memory with a peer of the same user on this machine that has this "
+       "option, too"),
     _o("send_buffer", "size", "B", None, (1, INT_MAX), "the system's own", LINK,
        "the kernel's send buffer"),
     _o("recv_buffer", "size", "B", None, (1, INT_MAX), "the system's own", LINK,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import stat
 import struct
@@ -25,7 +26,14 @@ from collections.abc import Iterator
 
 from mqcore.base.native import socket, time
 from mqcore.errors import AddressError, BindError
-from mqcore.spi.transport import Listening, Options, StreamTransport, set_buffers, start_connect
+from mqcore.spi.transport import (
+    Listening,
+    Options,
+    StreamTransport,
+    beside,
+    set_buffers,
+    start_connect,
+)
 
 PATH_MAX = 107  # bytes; sun_path has 108 with the final zero byte
 LOCK_PATIENCE = 0.5  # seconds; after that the folder is used without the lock
@@ -34,6 +42,16 @@ LOCK_PATIENCE = 0.5  # seconds; after that the folder is used without the lock
 def _sockaddr(address: str) -> bytes:
     raw = os.fsencode(address)
     return b"\0" + raw[1:] if raw[:1] == b"@" else raw
+
+
+def _identity(name: str | bytes) -> str:
+    """A socket's name that does not depend on how its path is written, nor on the mount namespace:
+    the file itself."""
+    raw = os.fsencode(name)
+    if raw[:1] == b"\0":
+        return f"ipc/@{hashlib.blake2b(raw[1:], digest_size=16).hexdigest()}"
+    file = os.stat(raw)
+    return f"ipc/{file.st_dev:x}:{file.st_ino:x}"
 
 
 def _new(options: Options) -> socket.socket:
@@ -117,12 +135,14 @@ class Ipc(StreamTransport):
         try:
             if path[:1] == b"\0":
                 sock.bind(path)
+                beside(sock, options)
                 sock.listen(options.get("backlog", 1024))
                 return Listening((sock,), address)
             with _folder_locked(path):
                 _remove_stale(path)
                 sock.bind(path)
                 mine = os.lstat(path)
+                beside(sock, options)
                 sock.listen(options.get("backlog", 1024))  # or it would look stale to others
         except OSError as error:
             sock.close()
@@ -154,6 +174,15 @@ class Ipc(StreamTransport):
             sock.close()
             raise
         return sock
+
+    def local_name(self, sock: socket.socket, options: Options) -> str:
+        return _identity(sock.getsockname())
+
+    def local_names(self, target: str, options: Options) -> list[str]:
+        try:
+            return [_identity(_sockaddr(target))]
+        except OSError:
+            return []
 
     def tune(self, sock: socket.socket, options: Options) -> None:
         set_buffers(sock, options)

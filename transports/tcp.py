@@ -14,11 +14,20 @@ from typing import NamedTuple
 
 from mqcore.base.native import socket
 from mqcore.errors import AddressNotAvailable, BindError
-from mqcore.spi.inet import SockAddr, bind_all, both_names, host_port, look_up, parse
+from mqcore.spi.inet import (
+    SockAddr,
+    bind_all,
+    both_names,
+    host_port,
+    is_ours,
+    look_up,
+    parse,
+)
 from mqcore.spi.transport import (
     Listening,
     Options,
     StreamTransport,
+    beside,
     set_buffers,
     set_device,
     set_keepalive,
@@ -54,6 +63,7 @@ def _bound(family: int, sockaddr: SockAddr, options: Options) -> socket.socket:
             both = sockaddr[0] == "::"
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
         sock.bind(sockaddr)
+        beside(sock, options)
         sock.listen(options.get("backlog", 1024))
     except OSError:
         sock.close()
@@ -141,6 +151,18 @@ class Tcp(StreamTransport):
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, options["tos"])
             if sock.family == socket.AF_INET:
                 sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options["tos"])
+
+    def local_name(self, sock: socket.socket, options: Options) -> str:
+        return "" if options.get("bind_device") else f"tcp/{host_port(sock.getsockname())}"
+
+    def local_names(self, target: Target, options: Options) -> list[str]:
+        """A connection to an address is accepted by a socket bound to it, to all of IPv4, or to all
+        of both families. No two of these can listen on one port."""
+        if target.source is not None or options.get("bind_device") or not is_ours(target.sockaddr):
+            return []
+        everywhere = ("0.0.0.0", "[::]") if target.family == socket.AF_INET else ("[::]",)
+        hosts = [f"{host}:{target.sockaddr[1]}" for host in everywhere]
+        return [f"tcp/{host}" for host in (host_port(target.sockaddr), *hosts)]
 
     def names(self, sock: socket.socket) -> tuple[str, str]:
         return both_names("tcp", sock)

@@ -21,6 +21,7 @@ from mqcore.base.native import socket
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop, Timer
 from mqcore.control.route import Route
+from mqcore.control.shortcut import Door
 from mqcore.errors import AddressError, ConnectTimeout, Error, PeerError, RemoteRefused
 from mqcore.link.backoff import Backoff
 from mqcore.spi.url import Url
@@ -259,10 +260,11 @@ class Connector:
         if self.endpoint.state not in LINKED:
             return
         # A peer that completes handshakes and does nothing else is retried with growing pauses, and
-        # is not the first one to be tried again where the name has several addresses.
-        good = self.endpoint.state == "connected" and (
-            carried or self.loop.clock() - self._since > self.pause)
-        self._doubtful = None if good else self._tried
+        # is not the first one to be tried again where the name has several addresses. A door leads
+        # to a peer that has an address, too, so the handshake alone says that the door is good.
+        met = self.endpoint.state == "connected"
+        good = met and (carried or self.loop.clock() - self._since > self.pause)
+        self._doubtful = None if good or met and isinstance(self._tried, Door) else self._tried
         if good and self._backoff is not None:
             self._backoff.reset()
         if last or fatal and "handshake" in self.options.get("reconnect_stop", ()):

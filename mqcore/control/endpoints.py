@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mqcore.base.native import socket as pysocket
-from mqcore.control import events, inproc
+from mqcore.control import events, inproc, shortcut
 from mqcore.control.connection import check_peer_id, check_security, check_wire
 from mqcore.control.connector import Connector
 from mqcore.control.crowd import Crowd
@@ -76,6 +76,7 @@ class Endpoints(Peers):
         transport = route.transport
         if transport.kind == "inproc":
             return inproc.bind(self, route.url, transport)
+        transport = shortcut.beside(self, route, options)
         listener: Any = None
         crowd = Crowd(options["max_handshakes"])
 
@@ -85,7 +86,8 @@ class Endpoints(Peers):
                 return
             self.emit(events.Accepted, listener.endpoint, None, remote)
             try:
-                self._adopt(sock, route, None, listener.endpoint, remote, options, crowd)
+                self._adopt(sock, shortcut.way(transport, route, sock), None, listener.endpoint,
+                            remote, options, crowd)
             except SocketClosed:  # close() is faster than the listener's end
                 sock.close()
 
@@ -155,10 +157,12 @@ class Endpoints(Peers):
         transport = route.transport
         if transport.kind == "inproc":
             return inproc.connect(self, route.url, transport, options, of)
+        transport = shortcut.beside(self, route, options)
         connector: Any = None
 
         def connected(sock: pysocket.socket, remote: str) -> None:
-            self._adopt(sock, route, connector, connector.endpoint, remote, options)
+            self._adopt(sock, shortcut.way(transport, route, sock), connector, connector.endpoint,
+                        remote, options)
 
         def state(what: str, error: Any) -> None:
             kinds = {"connecting": events.Connecting, "waiting": events.Retrying,

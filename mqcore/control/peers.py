@@ -109,7 +109,7 @@ class Peers(Tables):
 
         def failed(error: BaseException, fatal: bool) -> None:
             del self.upgrades[upgrade]
-            self._not_handed_over(sock, conn, sessions, error, fatal)
+            self._not_handed_over(sock, conn, sessions, error, fatal and not route.second)
 
         upgrade = Upgrade(self.hub.loop, sock, steps, options["handshake_timeout"], done, failed)
         self.upgrades[upgrade] = conn

@@ -245,6 +245,20 @@ def _bind_each(found: list[tuple[int, SockAddr]],
         raise failure
 
 
+def is_ours(sockaddr: SockAddr) -> bool:
+    """Whether this is an address of this machine (of this network namespace). Sends nothing: the
+    kernel reaches an address of its own from that address, or it is a loopback address."""
+    family = socket.AF_INET6 if ":" in sockaddr[0] else socket.AF_INET
+    if ipaddress.ip_address(sockaddr[0].partition("%")[0]).is_loopback:
+        return True
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+            probe.connect(sockaddr)
+            return bool(probe.getsockname()[0] == sockaddr[0])
+    except OSError:
+        return False
+
+
 def host_port(sockaddr: SockAddr) -> str:
     """A socket's address as text, usable for connecting."""
     host, port = sockaddr[:2]

@@ -117,6 +117,18 @@ class StreamTransport:
 
     # -- names -------------------------------------------------------------------------------------
 
+    def local_name(self, sock: socket.socket, options: Options) -> str:
+        """For `upgrade`: what a bound socket is bound to, as a name that no other socket of this
+        machine's network namespace can have at the same time. At most 80 bytes, without a zero
+        byte. "": it has none. A transport with such names calls beside() below between bind() and
+        listen()."""
+        return ""
+
+    def local_names(self, target: Any, options: Options) -> list[str]:
+        """For `upgrade`: the local_name() of every socket that would accept a connection to this
+        target. Empty for a target on another machine. On the thread of resolve(); never blocks."""
+        return []
+
     def names(self, sock: socket.socket) -> tuple[str, str]:
         """(ours, the peer's) as URLs, for display and Peer.address. "" if unknown; must not
         raise."""
@@ -167,6 +179,14 @@ class Stack:
 
     def check(self, address: str, role: str) -> None:
         """The layers below check the address."""
+
+
+def beside(sock: socket.socket, options: Options) -> None:
+    """Open what `upgrade` opens beside a socket that is bound and does not listen yet: a peer that
+    finds the one must find the other."""
+    opener = options.get("listen.beside")
+    if opener is not None:
+        opener(sock)
 
 
 def set_buffers(sock: socket.socket, options: Options) -> None:

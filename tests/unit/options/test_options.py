@@ -16,7 +16,8 @@ DEFAULTS = {
     "max_unfinished": 1073741824, "max_departed": 8192,
     "connect_timeout": 10.0, "handshake_timeout": 10.0, "reconnect": 0.1, "reconnect_max": 10.0,
     "reconnect_stop": (), "heartbeat": 15.0, "heartbeat_timeout": 30.0, "heartbeat_ttl": 0,
-    "backlog": 1024, "prio": 8, "wire": None, "send_buffer": None, "recv_buffer": None,
+    "backlog": 1024, "prio": 8, "wire": None, "upgrade": False, "send_buffer": None,
+    "recv_buffer": None,
     "keepalive": True, "keepalive_idle": 60, "keepalive_interval": 10, "keepalive_count": 6,
     "idle_after": 60.0, "bind_device": None, "max_handshakes": 1024, "tos": 0,
     "routing_id": b"", "peer_id": b"", "metadata": {},
@@ -27,7 +28,7 @@ PER_LINK = {
     "max_message_size", "connect_timeout", "handshake_timeout", "reconnect", "reconnect_max",
     "reconnect_stop", "heartbeat", "heartbeat_timeout", "heartbeat_ttl", "backlog", "prio", "wire",
     "send_buffer", "recv_buffer", "keepalive", "keepalive_idle", "keepalive_interval",
-    "keepalive_count", "idle_after", "bind_device", "max_handshakes", "tos", "peer_id",
+    "keepalive_count", "idle_after", "bind_device", "max_handshakes", "tos", "peer_id", "upgrade",
 }
 
 
