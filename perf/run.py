@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -166,6 +167,7 @@ def chosen(options: argparse.Namespace) -> list[Group]:
 
 def show(some: list[Group], options: argparse.Namespace) -> None:
     """The rows, and about how long they take."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head`
     for group in some:
         minutes = sum(about_seconds(entry, options) for entry in group.entries) / 60
         print(f"{group.name}: about {minutes:.1f} minutes; {group.minutes} are its own")

@@ -16,7 +16,7 @@ import time
 from types import FrameType
 from typing import Any
 
-from mqcore.base.described import report
+from mqcore.base.described import printable, report
 from mqcore.base.native import threading
 from mqcore.base.threads import Thread
 from mqcore.base.waits import Event as Flag
@@ -151,9 +151,7 @@ def why(sock: Any) -> str:
 
 def clean(text: str) -> str:
     """Peers choose parts of it."""
-    text = text if len(text) <= LONGEST else text[:LONGEST - 3] + "..."
-    return text if text.isprintable() else "".join(
-        char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+    return printable(text if len(text) <= LONGEST else text[:LONGEST - 3] + "...")
 
 
 # -- leaked sockets --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mqcore.api.context import Context
-from mqcore.base.described import report
+from mqcore.base.described import printable, report
 from mqcore.base.living import Living
 from mqcore.base.threads import Thread
 from mqcore.base.waits import Event as Flag
@@ -209,12 +209,6 @@ class EventLog:
                 report()
             return False
         return True
-
-
-def printable(text: str) -> str:
-    """On one line, without control characters: peers choose parts of it."""
-    return text if text.isprintable() else "".join(
-        char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
 def log_events(source: Any, logger: logging.Logger | str | None = None, *,

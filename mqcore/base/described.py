@@ -1,4 +1,4 @@
-"""The words for an error that a program's or a plug-in's own code raised."""
+"""Words of others, as they may be shown: of a program's or a plug-in's errors, and of peers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ def described(error: BaseException) -> str:
     name = type(error).__name__
     found = f"{name}: {text}" if text else name
     return found.encode("utf-8", "backslashreplace").decode()
+
+
+def printable(text: str) -> str:
+    """On one line, without control characters: for text of which a peer chooses a part."""
+    return text if text.isprintable() else "".join(
+        char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
 def report() -> None:

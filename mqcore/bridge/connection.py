@@ -9,8 +9,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from mqcore.api.event_log import printable
-from mqcore.base.described import described, report
+from mqcore.base.described import described, printable, report
 from mqcore.bridge.errors import BridgeLost
 
 if TYPE_CHECKING:
