@@ -23,7 +23,7 @@ ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocol
 
 class Candidate(NamedTuple):
     library: str
-    variant: str  # "", "tuned", "roomy", "sp" or "marks"
+    variant: str  # "", "tuned", "roomy", "sp", "marks" or "upgrade"
     build: str  # a path, or "": what is installed here
 
 

@@ -86,7 +86,7 @@ class Mqcore:
     module = "mqcore"
     calls = ("plain", "parts", "many", "batch", "journal", "asyncio", "uvloop", "trio")
     transports = ("tcp", "ipc", "shm", "inproc", "tls", "ws", "wss")
-    variants = ("tuned", "roomy", "sp", "marks")
+    variants = ("tuned", "roomy", "sp", "marks", "upgrade")
     holds = NO_END  # messages, when roomy
 
     def __init__(self, size: int = 0, variant: str = ""):
@@ -100,6 +100,8 @@ class Mqcore:
     def defaults(self, variant: str) -> dict:
         if variant == "sp":
             return {"wire": "sp"}
+        if variant == "upgrade":
+            return {"upgrade": True}
         if variant == "marks":  # libzmq's
             return {"send_hwm": 1000, "recv_hwm": 1000}
         if variant == "roomy":
