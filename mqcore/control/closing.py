@@ -119,8 +119,8 @@ class Closing(Peers):
             connector.stop()
         unacked = self._await_acks() if linger != 0 else self._unacked()
         unacked += self.core._accounts()["total"]["bytes_unacked"]     # of ended connections
-        if self.upgrades:
-            self.hub.loop.call_wait(self._stop_upgrades)
+        if self.handshakes:
+            self.hub.loop.call_wait(self._stop_handshakes)
         self._end_all()
         if self.report is not None:  # a signal handler closed the socket meanwhile
             return
@@ -221,8 +221,8 @@ class Closing(Peers):
                                                             getattr(node, "_adopted", None)]:
                 if sock is not None:
                     sock.close()
-        for upgrade in self.upgrades:
-            upgrade.sock.close()
+        for handshake in self.handshakes:
+            handshake.sock.close()
         core = self.core
         if core is not None:  # else it is garbage, forked by another finalizer, and frees itself
             core._close_descriptors()

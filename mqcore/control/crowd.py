@@ -68,9 +68,9 @@ def let_in(links: Peers, conn: Connection, crowd: Crowd) -> bool:
         if links.connections.get(loser.slot) is loser:
             links.end_engines([loser.slot])  # the note of its end triggers the rest
             return True
-    for upgrade, one in list(links.upgrades.items()):
+    for handshake, one in list(links.handshakes.items()):
         if one is loser:
-            links.stop_upgrade(upgrade)
+            links.stop_handshake(handshake)
     links.shake_failed(loser, loser.why, False, told=True)
     return loser is not conn
 

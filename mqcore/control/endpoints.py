@@ -270,8 +270,8 @@ class Endpoints(Peers):
         for member in endpoint.members:
             if member in self.nodes:
                 self._end_endpoint(member, wait)
-        if self.upgrades:
-            self.hub.loop.call_wait(self._stop_upgrades, endpoint)
+        if self.handshakes:
+            self.hub.loop.call_wait(self._stop_handshakes, endpoint)
         self.count(endpoint, False)
         with self.hub.lock:  # a slot that has left the table may have a new owner
             slots = [slot for slot, conn in list(self.connections.items())

@@ -2,7 +2,7 @@
 data plane's notes tell of them; what they did, for stats().
 
 The hub's lock: note() and what it calls run under it, on the control thread or on an application's.
-_adopt() and the steps of an upgrade run on the control thread without it, and take it to hand a
+_adopt() and the steps of a handshake run on the control thread without it, and take it to hand a
 descriptor over to an engine. shake_failed() and _lost() are called with it or without. peer(),
 present() and peer_at() are the application's calls; they take it to read the notes that wait.
 """
@@ -20,6 +20,7 @@ from mqcore.control import authentication, events, inproc
 from mqcore.control.connection import Connection, codec_of, owner_of
 from mqcore.control.crowd import Crowd, let_in, shaken
 from mqcore.control.endpoint import Endpoint
+from mqcore.control.handshake import Handshake, pass_filters
 from mqcore.control.hub import (
     NOTE_ASKS,
     NOTE_DOWN,
@@ -32,7 +33,6 @@ from mqcore.control.listener import Listener
 from mqcore.control.route import Route
 from mqcore.control.stats import REASONS, Peer, PeerStats, Stats, both, drops_of
 from mqcore.control.tables import Tables
-from mqcore.control.upgrade import Upgrade, pass_filters
 from mqcore.errors import (
     ContextClosed,
     Error,
@@ -79,7 +79,7 @@ class Peers(Tables):
 
     def _adopt(self, sock: pysocket.socket, route: Route, connector: Any, endpoint: Endpoint,
                remote: str, options: Mapping[str, Any], crowd: Crowd | None = None) -> None:
-        """Hand a connected descriptor to the data plane, after any upgrade. If this raises, the
+        """Hand a connected descriptor to the data plane, after any handshake. If this raises, the
         caller keeps the descriptor."""
         transport = route.transport
         names = (transport.names(sock)[0], remote)
@@ -98,7 +98,7 @@ class Peers(Tables):
                  else transport.open(sock, route.role, options))
 
         def done(result: Any) -> None:
-            del self.upgrades[upgrade]
+            del self.handshakes[handshake]
             try:
                 if sessions:
                     self._hand_over(sock, conn, sessions, None, result)
@@ -108,13 +108,14 @@ class Peers(Tables):
                 self._not_handed_over(sock, conn, sessions, error, False)
 
         def failed(error: BaseException, fatal: bool) -> None:
-            del self.upgrades[upgrade]
+            del self.handshakes[handshake]
             self._not_handed_over(sock, conn, sessions, error, fatal and not route.second)
 
-        upgrade = Upgrade(self.hub.loop, sock, steps, options["handshake_timeout"], done, failed)
-        self.upgrades[upgrade] = conn
-        upgrade.sessions = sessions
-        upgrade.start()
+        handshake = Handshake(self.hub.loop, sock, steps, options["handshake_timeout"], done,
+                              failed)
+        self.handshakes[handshake] = conn
+        handshake.sessions = sessions
+        handshake.start()
 
     def _hand_over(self, sock: pysocket.socket, conn: Connection, sessions: list[Any], engine: Any,
                    left: bytes) -> None:
@@ -156,17 +157,17 @@ class Peers(Tables):
         self.shake_failed(conn, str(error) if known else described(error),
                            fatal, told=True)
 
-    def _stop_upgrades(self, endpoint: Endpoint | None = None) -> None:
+    def _stop_handshakes(self, endpoint: Endpoint | None = None) -> None:
         """Runs on the control thread: stop those of one endpoint, or all."""
-        for upgrade, conn in list(self.upgrades.items()):
+        for handshake, conn in list(self.handshakes.items()):
             if endpoint is None or conn.endpoint is endpoint:
-                self.stop_upgrade(upgrade)
+                self.stop_handshake(handshake)
 
-    def stop_upgrade(self, upgrade: Upgrade) -> None:
-        shaken(self, self.upgrades.pop(upgrade))
-        upgrade.stop()
-        upgrade.sock.close()
-        for session in upgrade.sessions:
+    def stop_handshake(self, handshake: Handshake) -> None:
+        shaken(self, self.handshakes.pop(handshake))
+        handshake.stop()
+        handshake.sock.close()
+        for session in handshake.sessions:
             session.close()
 
     # -- notes -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Tables: what is known of one socket, and what its endpoints, its peers and its end share.
 
 The hub's lock: `nodes`, `connections`, `peers`, `gone`, `joined` and `pauses` change only under it.
-A look-up in one of them needs no lock; a loop over one needs it, or a copy. `upgrades` and
+A look-up in one of them needs no lock; a loop over one needs it, or a copy. `handshakes` and
 `reconnects` are used on the control thread only. Never wait for the control thread while holding
 the lock: a callback there may want it.
 """
@@ -19,10 +19,10 @@ from mqcore.base.virtual import monotonic
 from mqcore.control import events
 from mqcore.control.connection import Connection, encode_metadata
 from mqcore.control.endpoint import Endpoint
+from mqcore.control.handshake import Handshake
 from mqcore.control.hub import Hub
 from mqcore.control.idle import IdleWatch
 from mqcore.control.stats import CloseReport, Peer
-from mqcore.control.upgrade import Upgrade
 from mqcore.errors import StateError
 from mqcore.link.backoff import Backoff
 from mqcore.spi import registry, sp
@@ -56,7 +56,7 @@ class Tables:
         self.number = 0
         self.nodes: dict[Endpoint, Any] = {}      # endpoint: Listener, Connector or None (inproc)
         self.connections: dict[int, Connection] = {}          # engine slot: Connection
-        self.upgrades: dict[Upgrade, Connection] = {}   # connections that have no engine yet
+        self.handshakes: dict[Handshake, Connection] = {}   # connections that have no engine yet
         self.peers: dict[int, Peer] = {}
         self.gone: OrderedDict[int, Peer] = OrderedDict()
         # inproc: peer id: endpoint, other, its id

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from mqcore.control.upgrade import Climb, Upgrade, pass_filters
+from mqcore.control.handshake import Climb, Handshake, pass_filters
 from mqcore.spi.filter import FilterSession, Refused
 
 
@@ -92,10 +92,10 @@ def told():
 
 
 def run(loop, sock, steps, told, timeout=5.0):
-    upgrade = Upgrade(loop, sock, steps, timeout, lambda result: told.put(("done", result)),
+    handshake = Handshake(loop, sock, steps, timeout, lambda result: told.put(("done", result)),
                       lambda error, fatal: told.put((error, fatal)))
-    loop.call(upgrade.start)
-    return upgrade
+    loop.call(handshake.start)
+    return handshake
 
 
 def test_both_ends_on_one_loop(loop, ends, told):
@@ -147,9 +147,9 @@ def test_stop_says_nothing_more(loop, ends, told):
         finally:
             closed.put(True)
 
-    upgrade = run(loop, ends[0], steps(), told)
-    loop.call_wait(upgrade.stop)
-    loop.call_wait(upgrade.stop)
+    handshake = run(loop, ends[0], steps(), told)
+    loop.call_wait(handshake.stop)
+    loop.call_wait(handshake.stop)
     assert closed.get(timeout=10)
     ends[1].send(b"x")
     loop.call_wait(lambda: None)
@@ -181,9 +181,9 @@ def test_what_a_failed_handshake_had_made_goes_at_once(loop, ends, told):
 
     gc.disable()
     try:
-        upgrade = Upgrade(loop, ends[0], steps(), 5.0, told.put,
+        handshake = Handshake(loop, ends[0], steps(), 5.0, told.put,
                           lambda error, fatal: told.put(str(error)))
-        loop.call(upgrade.start)
+        loop.call(handshake.start)
         assert told.get(timeout=10) == "the peer left"
         assert told.get(timeout=10) == "gone"
     finally:

@@ -1,4 +1,4 @@
-"""Upgrade: the steps of a connection before it carries messages.
+"""Handshake: the steps of a connection before it carries messages.
 
 A generator yields "read" or "write" when it must wait for its descriptor, and returns its result.
 `pass_filters` below is the one for the handshakes of filters; for a message engine it is the
@@ -20,7 +20,7 @@ from mqcore.spi.filter import Refused
 PIECE = 64 * 1024
 
 
-class Upgrade:
+class Handshake:
     """Calls `on_done(result)` or `on_failed(error, fatal)` once, on the control thread. `error` is
     Refused (`fatal`: the peer does not fit), OSError, or any error of a plug-in. The caller keeps
     the descriptor."""
