@@ -20,12 +20,12 @@ import fcntl
 import hashlib
 import os
 import stat
-import struct
 import tempfile
 from collections.abc import Iterator
 
 from mqcore.base.native import socket, time
 from mqcore.errors import AddressError, BindError
+from mqcore.spi.credentials import credentials
 from mqcore.spi.transport import (
     Listening,
     Options,
@@ -81,6 +81,11 @@ def _folder_locked(path: bytes) -> Iterator[None]:
         os.close(folder)  # releases the lock
 
 
+def _unlink(path: bytes) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
 def _remove_stale(path: bytes) -> None:
     """Remove a socket file that no process serves. Leave anything else, which bind() will
     refuse."""
@@ -93,8 +98,7 @@ def _remove_stale(path: bytes) -> None:
     try:
         probe.connect(path)
     except ConnectionRefusedError:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+        _unlink(path)
     except OSError:  # a full backlog, another socket type, no permission: it may be in use
         pass
     finally:
@@ -131,25 +135,18 @@ class Ipc(StreamTransport):
 
     def _listen(self, address: str, options: Options, folder: str | None) -> Listening:
         path = _sockaddr(address)
-        sock = _new(options)
         try:
-            if path[:1] == b"\0":
-                sock.bind(path)
-                beside(sock, options)
-                sock.listen(options.get("backlog", 1024))
-                return Listening((sock,), address)
-            with _folder_locked(path):
-                _remove_stale(path)
-                sock.bind(path)
-                mine = os.lstat(path)
-                beside(sock, options)
-                sock.listen(options.get("backlog", 1024))  # or it would look stale to others
+            with contextlib.ExitStack() as undo:
+                sock = undo.enter_context(_new(options))
+                mine = self._bind(sock, path, options, undo)
+                undo.pop_all()
         except OSError as error:
-            sock.close()
             hint = f"does its folder exist? {os.path.dirname(address)}" \
                 if error.errno == errno.ENOENT else None
             raise BindError.of(error.errno or errno.EINVAL,
                                f"cannot listen on {self.scheme}://{address}", hint) from None
+        if mine is None:
+            return Listening((sock,), address)
         # absolute, because the working directory may change before release()
         full = os.path.abspath(path)
         owner = os.getpid()
@@ -165,6 +162,23 @@ class Ipc(StreamTransport):
                     os.rmdir(folder)
 
         return Listening((sock,), address, release)
+
+    def _bind(self, sock: socket.socket, path: bytes, options: Options,
+              undo: contextlib.ExitStack) -> os.stat_result | None:
+        """Bind and listen. The socket's file, if it has one."""
+        if path[:1] == b"\0":
+            sock.bind(path)
+            beside(sock, options)
+            sock.listen(options.get("backlog", 1024))
+            return None
+        with _folder_locked(path):
+            _remove_stale(path)
+            sock.bind(path)
+            undo.callback(_unlink, path)
+            mine = os.lstat(path)
+            beside(sock, options)
+            sock.listen(options.get("backlog", 1024))  # or it would look stale to others
+        return mine
 
     def connect(self, target: str, options: Options) -> socket.socket:
         sock = _new(options)
@@ -201,10 +215,9 @@ class Ipc(StreamTransport):
 
     def pid(self, sock: socket.socket) -> int | None:
         try:
-            data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            return credentials(sock).pid or None
         except OSError:
             return None
-        return struct.unpack("3i", data)[0] or None
 
     def _text(self, name: str | bytes) -> str:
         if not name:

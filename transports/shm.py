@@ -27,6 +27,7 @@ from mqcore.transports.shm_engine import RING_LEAST, RING_MOST, attach, map_size
 
 from mqcore.base.native import socket
 from mqcore.spi.capability import STREAM
+from mqcore.spi.credentials import credentials, is_anybody
 from mqcore.spi.filter import Refused
 from mqcore.spi.transport import MessageTransport, Options
 
@@ -41,7 +42,6 @@ REASON_MOST = 256
 FDS = 3  # memory, eventfd that wakes the connecting side, eventfd that wakes the listening side
 FDS_MOST = 16  # received and closed; more are cut off by the kernel
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 Waiting = Generator[str, None, None]
 
@@ -52,19 +52,15 @@ def ring_size(options: Options) -> int:
     return min(max(1 << (wanted - 1).bit_length(), RING_LEAST), RING_MOST)
 
 
-def peer_uid(sock: socket.socket) -> int:
-    """The peer's user id when it connected or listened, as reported by the kernel."""
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    return int(CREDENTIALS.unpack(data)[1])
-
-
 def _check_peer(sock: socket.socket, options: Options) -> None:
     allowed = options.get("peer_uid")
     if allowed is None:
         allowed = os.geteuid()
-    uid = peer_uid(sock)
+    uid = credentials(sock).uid
     if allowed not in (-1, uid):
         raise Refused(f"the peer runs as user {uid}, but user {allowed} is allowed: see peer_uid")
+    if allowed != -1 and is_anybody(uid):
+        raise Refused(f"in this user namespace {uid} may be any user: peer_uid=-1 admits them all")
 
 
 def _make_memory(ring: int) -> int:
@@ -207,7 +203,8 @@ class Shm(Ipc, MessageTransport):
         fds.append(_make_memory(ring))
         fds.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
         fds.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
-        yield from _send(sock, HELLO.pack(MAGIC, VERSION, FDS, ring), fds)
+        with contextlib.suppress(BrokenPipeError):  # refused before the hello: the answer says why
+            yield from _send(sock, HELLO.pack(MAGIC, VERSION, FDS, ring), fds)
         strange: list[int] = []
         try:
             answer = yield from _receive_ours(sock, ANSWER.size, strange)

@@ -71,6 +71,12 @@ def _bound(family: int, sockaddr: SockAddr, options: Options) -> socket.socket:
     return sock
 
 
+def _local(sockaddr: SockAddr) -> str:
+    """An address and port as a name. A device by its number, which outlives its name."""
+    host, port, *rest = sockaddr
+    return f"tcp/{host.partition('%')[0]}%{rest[1] if rest else 0}:{port}"
+
+
 class Tcp(StreamTransport):
     scheme = "tcp"
     doc = "TCP over IPv4 and IPv6"
@@ -153,16 +159,16 @@ class Tcp(StreamTransport):
                 sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options["tos"])
 
     def local_name(self, sock: socket.socket, options: Options) -> str:
-        return "" if options.get("bind_device") else f"tcp/{host_port(sock.getsockname())}"
+        return "" if options.get("bind_device") else _local(sock.getsockname())
 
     def local_names(self, target: Target, options: Options) -> list[str]:
         """A connection to an address is accepted by a socket bound to it, to all of IPv4, or to all
         of both families. No two of these can listen on one port."""
         if target.source is not None or options.get("bind_device") or not is_ours(target.sockaddr):
             return []
-        everywhere = ("0.0.0.0", "[::]") if target.family == socket.AF_INET else ("[::]",)
-        hosts = [f"{host}:{target.sockaddr[1]}" for host in everywhere]
-        return [f"tcp/{host}" for host in (host_port(target.sockaddr), *hosts)]
+        everywhere = ("0.0.0.0", "::") if target.family == socket.AF_INET else ("::",)
+        return [_local(target.sockaddr), *(_local((host, target.sockaddr[1]))
+                                           for host in everywhere)]
 
     def names(self, sock: socket.socket) -> tuple[str, str]:
         return both_names("tcp", sock)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,11 +12,11 @@ from mqcore.control.route import Route
 from mqcore.control.stats import Peer
 from mqcore.errors import NotSupported, OptionError
 from mqcore.options import CORE
+from mqcore.spi.credentials import credentials
 from mqcore.spi.filter import FilterSession
 
 OURS = ("socket-type", "identity", "mechanism")  # names that a peer may not set by metadata
 RESERVED = ("tls-", "ws-")  # prefixes of names that filters set
-CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 class Connection:
@@ -80,10 +79,9 @@ def owner_of(sock: socket.socket, pid: int | None) -> tuple[int | None, int | No
     if pid is None or sock.family != socket.AF_UNIX:
         return None, None
     try:
-        data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        return credentials(sock)[1:]
     except OSError:  # the peer has already disconnected
         return None, None
-    return CREDENTIALS.unpack(data)[1:]
 
 
 def encode_metadata(metadata: Mapping[str, bytes]) -> bytes:

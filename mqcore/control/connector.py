@@ -21,7 +21,7 @@ from mqcore.base.native import socket
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop, Timer
 from mqcore.control.route import Route
-from mqcore.control.shortcut import Door
+from mqcore.control.shortcut import Shortcut
 from mqcore.errors import AddressError, ConnectTimeout, Error, PeerError, RemoteRefused
 from mqcore.link.backoff import Backoff
 from mqcore.spi.url import Url
@@ -70,6 +70,7 @@ class Connector:
         self._looking = self._awaited = False  # a look-up runs; this attempt waits for it
         self._late: list[Any] | None = None  # the result of a look-up that outlived its attempt
         self._targets: list[Any] = []
+        self._behind: list[Any] = []  # the targets after a shortcut, in case its handshake fails
         self._sock: socket.socket | None = None
         self._timer: Timer | None = None
         self._tried: Any = None     # the address of the last link
@@ -184,7 +185,8 @@ class Connector:
             return
         if error is not None:
             self._failure = self._explain(error)
-        self._targets = list(found or ())
+        ways = getattr(self.transport, "ways", None)
+        self._targets = list(found or () if ways is None else ways(found or (), self.options))
         if self._doubtful in self._targets:
             at = self._targets.index(self._doubtful) + 1
             self._targets = self._targets[at:] + self._targets[:at]
@@ -198,7 +200,8 @@ class Connector:
                 self._sock = self.transport.connect(target, self.options)
                 self.loop.add_writer(self._sock.fileno(), self._writable)
             except Exception as error:
-                self._failure = self._explain(error)
+                if not isinstance(target, Shortcut):
+                    self._failure = self._explain(error)
                 self._drop()
                 continue
             self._limit("it does not answer")
@@ -216,21 +219,26 @@ class Connector:
             failure = OSError(number, os.strerror(number)) if number else None
         except Exception as error:  # a plug-in failed
             failure = error
+        shortcut = isinstance(self._tried, Shortcut)
         if failure is not None:
-            self._failure = self._explain(failure)
+            if not shortcut:
+                self._failure = self._explain(failure)
             self._drop()
             self._next()
             return
         self.loop.remove(sock.fileno())
         self._sock = None  # belongs to the callee from here on
+        behind = self._targets if shortcut else []
         self._cancel()
+        self._behind = behind
         try:
             remote = self.transport.names(sock)[1]
             self.endpoint.move("handshaking")
             self._on_connected(sock, remote)
         except BaseException as error:
             sock.close()
-            self._failed(self._explain(error))
+            if not self._pass_by(self._explain(error)):
+                self._failed(self._explain(error))
             if not isinstance(error, (Error, OSError)):
                 raise
 
@@ -259,12 +267,14 @@ class Connector:
     def _lost(self, error: Error | None, fatal: bool, last: bool, carried: bool) -> None:
         if self.endpoint.state not in LINKED:
             return
+        if not last and self._pass_by(error):
+            return
         # A peer that completes handshakes and does nothing else is retried with growing pauses, and
-        # is not the first one to be tried again where the name has several addresses. A door leads
-        # to a peer that has an address, too, so the handshake alone says that the door is good.
-        met = self.endpoint.state == "connected"
-        good = met and (carried or self.loop.clock() - self._since > self.pause)
-        self._doubtful = None if good or met and isinstance(self._tried, Door) else self._tried
+        # is not the first one to be tried again where the name has several addresses.
+        good = self.endpoint.state == "connected" and (
+            carried or self.loop.clock() - self._since > self.pause)
+        tried = self._tried
+        self._doubtful = None if good else tried.before if isinstance(tried, Shortcut) else tried
         if good and self._backoff is not None:
             self._backoff.reset()
         if last or fatal and "handshake" in self.options.get("reconnect_stop", ()):
@@ -273,6 +283,16 @@ class Connector:
             self._attempt()
         else:
             self._wait(error, fatal)
+
+    def _pass_by(self, error: Error | None) -> bool:
+        """A shortcut whose handshake failed says nothing of its peer: go on to the targets after
+        it, in the same attempt. False: it was no shortcut, or its handshake was complete."""
+        if self.endpoint.state != "handshaking" or not self._behind:
+            return False
+        self._targets, self._behind = self._behind, []
+        self.endpoint.move("connecting", error)
+        self._next()
+        return True
 
     def _failed(self, error: Error) -> None:
         refused = isinstance(error, RemoteRefused)
@@ -323,6 +343,7 @@ class Connector:
         self._number += 1
         self._awaited = False
         self._targets = []
+        self._behind = []
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

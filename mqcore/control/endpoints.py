@@ -76,7 +76,7 @@ class Endpoints(Peers):
         transport = route.transport
         if transport.kind == "inproc":
             return inproc.bind(self, route.url, transport)
-        transport = shortcut.beside(self, route, options)
+        transport = shortcut.transport_of(self, route, options)
         listener: Any = None
         crowd = Crowd(options["max_handshakes"])
 
@@ -157,7 +157,7 @@ class Endpoints(Peers):
         transport = route.transport
         if transport.kind == "inproc":
             return inproc.connect(self, route.url, transport, options, of)
-        transport = shortcut.beside(self, route, options)
+        transport = shortcut.transport_of(self, route, options)
         connector: Any = None
 
         def connected(sock: pysocket.socket, remote: str) -> None:
@@ -171,7 +171,7 @@ class Endpoints(Peers):
                 self.emit(kinds[what], connector.endpoint, None, str(error) if error else "")
             if what in ("connecting", "stopped"):
                 self.count(connector.endpoint, what == "connecting")
-            if what == "connecting" and connector.attempts > 1:
+            if what == "connecting" and connector.attempts > 1 and error is None:
                 self.reconnects += 1
 
         connector = Connector(self.hub.loop, transport, route, options, connected, state,

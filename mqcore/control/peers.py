@@ -109,7 +109,7 @@ class Peers(Tables):
 
         def failed(error: BaseException, fatal: bool) -> None:
             del self.handshakes[handshake]
-            self._not_handed_over(sock, conn, sessions, error, fatal and not route.second)
+            self._not_handed_over(sock, conn, sessions, error, fatal)
 
         handshake = Handshake(self.hub.loop, sock, steps, options["handshake_timeout"], done,
                               failed)

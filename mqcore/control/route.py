@@ -33,7 +33,6 @@ class Route:
                                f"{self.transport.scheme} is not one", position=0,
                                hint="leave them out, or use another transport")
         self.address = url.address
-        self.second = False  # a second way to the same peer: its failure is not the peer's
         self.filters: list[tuple[Any, Any]] = []
         try:
             for name in names:
@@ -50,7 +49,7 @@ class Route:
             return where
         route = cls.__new__(cls)
         route.url = parse(where) if isinstance(where, str) else where
-        route.role, route.transport, route.second = role, transport, False
+        route.role, route.transport = role, transport
         route.address, route.filters = route.url.address, []
         return route
 

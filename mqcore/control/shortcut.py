@@ -1,15 +1,19 @@
 """Shortcut: shared memory in place of tcp or ipc, between two sockets of one user on one machine
 that both have `upgrade=True`.
 
-A listener opens a second door beside each socket that it binds: a listener of shm, at an abstract
+A listener opens a shortcut beside each socket that it binds: a listener of shm, at an abstract
 name made of the user and of what the socket is bound to (`local_name` in spi/transport.py). It
 opens before the socket listens and closes before it does, and what it is bound to belongs to one
 socket only, so whoever finds the name there would have reached the same listener. A connector tries
-these names before its targets. A connection through one is a connection of shm; everything else,
-the endpoint too, stays what it was.
+the shortcuts of each target before the target. A connection through one is a connection of shm. The
+endpoint stays what it was, and the peer has the addresses of the shortcut.
+
+A shortcut whose handshake fails says nothing of the peer, so the connector goes on to the target:
+one of the two may have changed its user, or have no memory or descriptors for it.
 
 Abstract names belong to a network namespace, as ports do. Every user may take one, so a connector
-looks who listens before it says anything, and tries the next target if it is not its own user.
+asks the kernel for the listener's user before it sends anything, and goes on to the target if that
+is another one.
 """
 
 from __future__ import annotations
@@ -17,27 +21,29 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mqcore import options as table
 from mqcore.base.native import socket
-from mqcore.control.connection import demanded, owner_of
+from mqcore.control.connection import demanded
 from mqcore.control.route import Route
 from mqcore.errors import BindError, PluginError, UnknownTransport
 from mqcore.spi import registry
+from mqcore.spi.credentials import credentials, is_anybody
 from mqcore.spi.transport import Listening
 
 MEMORY = "shm"
-PREFIX = "@mqcore/"
+PREFIX = "@mqcore.upgrade/"
 _log = logging.getLogger("mqcore")
 
 
-class Door(NamedTuple):
-    """A target that is the second door of a listener."""
+class Shortcut(NamedTuple):
+    """A target of shm that leads to the listener of another target."""
 
     address: str
+    before: Any  # the other target
 
 
 def address_of(name: str) -> str:
@@ -45,7 +51,7 @@ def address_of(name: str) -> str:
 
 
 def passed(sock: socket.socket, role: str) -> bool:
-    """Whether this connection came through a second door."""
+    """Whether this connection came through a shortcut."""
     if sock.family != socket.AF_UNIX:
         return False
     try:
@@ -69,20 +75,25 @@ class Beside:
     def _of(self, sock: socket.socket) -> Any:
         return self.memory if passed(sock, self.role) else self.transport
 
-    def resolve(self, address: str, options: Mapping[str, Any]) -> list[Any]:
-        targets = self.transport.resolve(address, options)
-        names = [name for target in targets
-                 for name in self.transport.local_names(target, options)]
-        return [*(Door(address_of(name)) for name in dict.fromkeys(names)), *targets]
+    def ways(self, targets: Iterable[Any], options: Mapping[str, Any]) -> list[Any]:
+        """What to try: each target, after its shortcuts."""
+        found: list[Any] = []
+        for target in targets:
+            names = self.transport.local_names(target, options)
+            found += [*(Shortcut(address_of(name), target) for name in names), target]
+        return found
 
     def connect(self, target: Any, options: Mapping[str, Any]) -> socket.socket:
-        if not isinstance(target, Door):
+        if not isinstance(target, Shortcut):
             made: socket.socket = self.transport.connect(target, options)
             return made
         sock: socket.socket = self.memory.connect(target.address, options)
-        if owner_of(sock, self.memory.pid(sock))[0] != os.geteuid():
+        try:
+            if credentials(sock).uid != os.geteuid():
+                raise OSError(errno.EPERM, "another user has taken the name of the shortcut")
+        except OSError:
             sock.close()
-            raise OSError(errno.EPERM, "another user's process has taken the name of the shortcut")
+            raise
         return sock
 
     def finish(self, sock: socket.socket) -> int:
@@ -96,28 +107,27 @@ class Beside:
         return found
 
     def listen(self, address: str, options: Mapping[str, Any]) -> Listening:
-        doors: dict[int, Listening] = {}    # by the descriptor of the bound socket
+        shortcuts: dict[int, Listening] = {}    # by the descriptor of the bound socket
 
-        def open_door(sock: socket.socket) -> None:
-            name = self.transport.local_name(sock, options)
-            before = doors.pop(sock.fileno(), None)
+        def open_shortcut(sock: socket.socket) -> None:
+            before = shortcuts.pop(sock.fileno(), None)
             if before is not None:      # of a socket that could not listen, closed since
                 _close(before)
-            if name:
-                door = _listen(self.memory, address_of(name), options)
-                if door is not None:
-                    doors[sock.fileno()] = door
+            name = self.transport.local_name(sock, options)
+            shortcut = _listen(self.memory, address_of(name), options) if name else None
+            if shortcut is not None:
+                shortcuts[sock.fileno()] = shortcut
 
         try:
-            listening = self.transport.listen(address, {**options, "listen.beside": open_door})
+            listening = self.transport.listen(address, {**options, "listen.beside": open_shortcut})
         except BaseException:
-            for door in doors.values():
-                _close(door)
+            for shortcut in shortcuts.values():
+                _close(shortcut)
             raise
-        used = [doors.pop(sock.fileno(), None) for sock in listening.sockets]
-        for door in doors.values():
-            _close(door)
-        opened = [sock for door in used if door is not None for sock in door.sockets]
+        used = [shortcuts.pop(sock.fileno(), None) for sock in listening.sockets]
+        for shortcut in shortcuts.values():
+            _close(shortcut)
+        opened = [sock for shortcut in used if shortcut is not None for sock in shortcut.sockets]
         return Listening((*opened, *listening.sockets), listening.address, listening.release)
 
 
@@ -130,15 +140,16 @@ def _listen(memory: Any, address: str, options: Mapping[str, Any]) -> Listening 
     return made
 
 
-def _close(door: Listening) -> None:
-    for sock in door.sockets:
+def _close(shortcut: Listening) -> None:
+    for sock in shortcut.sockets:
         sock.close()
 
 
-def beside(links: Any, route: Route, options: dict[str, Any]) -> Any:
+def transport_of(links: Any, route: Route, options: dict[str, Any]) -> Any:
     """The transport for a bind() or connect() of this route: its own, or a Beside, for which
     `options` get those of the shared memory. Where the program wants more of the link than its
-    messages (encryption, a protocol, a device), it stays as it is."""
+    messages (encryption, a protocol, a device), it stays as it is. So it does where the kernel does
+    not tell users apart."""
     plugin, transport = links.plugin, route.transport
     if not options["upgrade"] or transport.kind != "stream" or route.filters \
             or links.hub.world is not None:
@@ -149,6 +160,8 @@ def beside(links: Any, route: Route, options: dict[str, Any]) -> Any:
         memory = registry.transport(MEMORY)
     except (UnknownTransport, PluginError):
         return transport
+    if is_anybody(os.geteuid()):
+        return transport
     rows = registry.transport_options(MEMORY)
     for name, value in table.for_link(links.options, (), {}, extra=rows).items():
         options.setdefault(name, value)
@@ -158,6 +171,5 @@ def beside(links: Any, route: Route, options: dict[str, Any]) -> Any:
 def way(transport: Any, route: Route, sock: socket.socket) -> Route:
     """The route that a connection of this transport has taken."""
     if isinstance(transport, Beside) and passed(sock, route.role):
-        route = Route.of(transport.memory, f"{MEMORY}://{PREFIX}", route.role)
-        route.second = True
+        return Route.of(transport.memory, f"{MEMORY}://{PREFIX}", route.role)
     return route

@@ -254,7 +254,9 @@ def is_ours(sockaddr: SockAddr) -> bool:
     try:
         with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
             probe.connect(sockaddr)
-            return bool(probe.getsockname()[0] == sockaddr[0])
+            ours, theirs = probe.getsockname(), sockaddr
+            return (ours[0].partition("%")[0], *ours[3:]) == (
+                theirs[0].partition("%")[0], *theirs[3:])
     except OSError:
         return False
 

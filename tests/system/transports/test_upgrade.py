@@ -13,6 +13,7 @@ from waiting import until
 
 import mqcore as mq
 from mqcore.control import shortcut
+from mqcore.spi.credentials import Credentials
 
 LIMIT = 20
 FAST = {"reconnect": 0.01, "reconnect_max": 0.05}
@@ -38,8 +39,14 @@ def names():
         with contextlib.suppress(OSError):
             ours.add(os.readlink(f"/proc/self/fd/{fd}"))
     with open("/proc/net/unix") as table:
-        rows = [line.split() for line in table if "@mqcore/" in line]
+        rows = [line.split() for line in table if shortcut.PREFIX in line]
     return {row[-1] for row in rows if f"socket:[{row[-2]}]" in ours}
+
+
+def shortcut_of(url):
+    """The name of the shortcut of this tcp address, for bind()."""
+    host, _, port = url.partition("://")[2].rpartition(":")
+    return "\0" + shortcut.address_of(f"tcp/{host}%0:{port}")[1:]
 
 
 def meet(ctx, url, pattern="push", other="pull", *, there=None, ours=None):
@@ -212,7 +219,7 @@ def test_a_name_that_is_taken(ctx, caplog):
         port.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{port.getsockname()[1]}"
         port.close()
-        squatter.bind("\0" + shortcut.address_of(f"tcp/{where}")[1:])
+        squatter.bind(shortcut_of(f"tcp://{where}"))
         bound = ctx.socket("pull", upgrade=True)
         bound.bind(f"tcp://{where}")
         assert "no shared memory for a listener with upgrade=True" in caplog.text
@@ -228,7 +235,7 @@ def squat(ctx, **options):
     bound = ctx.socket("pull")
     url = bound.bind("tcp://127.0.0.1:0").url
     squatter = socket.socket(socket.AF_UNIX)
-    squatter.bind("\0" + shortcut.address_of(url.replace("://", "/"))[1:])
+    squatter.bind(shortcut_of(url))
     squatter.listen()
     return bound, url, squatter
 
@@ -236,7 +243,8 @@ def squat(ctx, **options):
 def test_another_users_name_is_passed_by_at_once(ctx, monkeypatch):
     bound, url, squatter = squat(ctx)
     with squatter:
-        monkeypatch.setattr(shortcut, "owner_of", lambda sock, pid: (os.geteuid() + 1, 0))
+        monkeypatch.setattr(shortcut, "credentials",
+                            lambda sock: Credentials(1, os.geteuid() + 1, 0))
         s = ctx.socket("push", connect=url, upgrade=True, reconnect=None)
         s.wait_peers(1, LIMIT)
         assert wires(s) == ["zmtp/3.1"]
@@ -245,11 +253,10 @@ def test_another_users_name_is_passed_by_at_once(ctx, monkeypatch):
 
 @pytest.mark.parametrize("how", ["closes", "nonsense", "refuses", "silent"])
 def test_a_name_behind_which_something_else_answers(ctx, how):
-    """The next attempt takes the port; `reconnect_stop` is about the peer, and does not count."""
+    """The same attempt goes on to the port: `reconnect` and `reconnect_stop` are about the peer."""
     bound, url, squatter = squat(ctx)
     with squatter, contextlib.ExitStack() as stack:
-        s = ctx.socket("push", upgrade=True, handshake_timeout=0.2, reconnect_stop=["handshake"],
-                       **FAST)
+        s = ctx.socket("push", upgrade=True, handshake_timeout=0.2, reconnect=None)
         s.connect(url)
         near, _ = squatter.accept()
         stack.enter_context(near)
@@ -263,6 +270,73 @@ def test_a_name_behind_which_something_else_answers(ctx, how):
         assert wires(s) == ["zmtp/3.1"]
         s.send(b"x", timeout=LIMIT)
         assert bound.recv(timeout=LIMIT) == b"x"
+        assert s.stats().reconnects == 0
+
+
+def test_a_listener_that_admits_another_user_only(ctx):
+    """Its shortcut refuses us, with a reason, and its port does not."""
+    bound = ctx.socket("pull", upgrade=True, peer_uid=os.geteuid() + 1)
+    s = ctx.socket("push", upgrade=True, reconnect=None)
+    with s.events() as events:
+        s.connect(bound.bind("tcp://127.0.0.1:0").url)
+        s.wait_peers(1, LIMIT)
+        failed = next(event for event in events if event.kind == "HandshakeFailed")
+    assert "but user" in failed.reason and "see peer_uid" in failed.reason
+    assert wires(s) == ["zmtp/3.1"]
+
+
+def test_a_peer_that_does_not_fit_says_so_once(ctx):
+    """`reconnect_stop` counts the answer at the port."""
+    bound = ctx.socket("pub", upgrade=True)
+    s = ctx.socket("push", upgrade=True, reconnect_stop=["handshake"], **FAST)
+    endpoint = s.connect(bound.bind("tcp://127.0.0.1:0").url)
+    until(lambda: endpoint.state == "stopped")
+    assert isinstance(endpoint.error, mq.HandshakeFailed)
+    assert s.stats().failed_handshakes == 2
+
+
+def test_the_first_address_of_a_name_comes_first(ctx):
+    """With and without a shortcut: the shortcut of the second one is not tried before it."""
+    first = ctx.socket("pull", bind="tcp://127.0.0.1:0")
+    port = first.endpoints[0].url.rpartition(":")[2]
+    second = ctx.socket("pull", bind=f"tcp://[::1]:{port}", upgrade=True)
+    s = ctx.socket("push", connect=f"tcp://lo:{port}", upgrade=True)
+    s.send(b"x", timeout=LIMIT)
+    assert first.recv(timeout=LIMIT) == b"x"
+    assert not second.peers()
+
+
+def test_an_address_whose_peer_ends_every_link_is_not_the_only_one(ctx):
+    first = ctx.socket("pull", bind="tcp://127.0.0.1:0", upgrade=True, max_message_size=10)
+    port = first.endpoints[0].url.rpartition(":")[2]
+    second = ctx.socket("pull", bind=f"tcp://[::1]:{port}", upgrade=True)
+    s = ctx.socket("push", connect=f"tcp://lo:{port}", upgrade=True, **FAST)
+
+    def arrived():
+        with contextlib.suppress(mq.SendTimeout):
+            s.send(bytes(100), timeout=0.1)
+        with contextlib.suppress(mq.RecvTimeout):
+            return second.recv(timeout=0) == bytes(100)
+
+    until(arrived)
+    assert wires(second) == ["shm"]
+
+
+def test_an_abstract_name_of_the_users_own(ctx):
+    s, bound, _ = meet(ctx, "ipc://@mqcore/data", there={"upgrade": True}, ours={})
+    assert wires(s) == ["zmtp/3.1"]
+    other = ctx.socket("push", connect="ipc://@mqcore/data", upgrade=True)
+    other.send(b"x", timeout=LIMIT)
+    assert bound.recv(timeout=LIMIT) == b"x"
+    assert sorted(wires(bound)) == ["shm", "zmtp/3.1"]
+
+
+def test_a_user_that_the_kernel_does_not_tell_from_others(ctx, monkeypatch):
+    monkeypatch.setattr(shortcut, "is_anybody", lambda uid: uid == os.geteuid())
+    before = names()
+    s, bound, _ = meet(ctx, "tcp://127.0.0.1:0")
+    assert wires(s) == wires(bound) == ["zmtp/3.1"]
+    assert names() == before
 
 
 def test_two_files_at_one_path_are_two_listeners(ctx, tmp_path):

@@ -74,6 +74,22 @@ def test_wildcard_is_a_private_fresh_path(opts):
     assert not os.path.exists(folder)
 
 
+@pytest.mark.parametrize("address", ["*", "path", "@broken"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_a_listen_that_is_broken_off_leaves_nothing(tmp_path, opts, monkeypatch, address, error):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = os.listdir("/proc/self/fd")
+
+    def broken(sock):
+        raise error
+
+    with pytest.raises(error):
+        ipc.listen(address, {**opts, "listen.beside": broken})
+    assert os.listdir("/proc/self/fd") == before
+    assert os.listdir(tmp_path) == []
+
+
 def test_abstract_names(opts, closing):
     name = f"@mq-test-{os.getpid()}"
     listening = ipc.listen(name, opts)

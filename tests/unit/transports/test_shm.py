@@ -13,6 +13,7 @@ from mqcore.transports.shm_engine import RING_LEAST, RING_MOST, map_size
 
 from mqcore.errors import AddressError, AddressInUse
 from mqcore.spi import registry
+from mqcore.spi.credentials import Credentials
 from mqcore.spi.filter import Refused
 from mqcore.spi.message_engine import NativeEngine
 
@@ -122,7 +123,7 @@ def test_addresses_are_ipcs(tmp_path, opts, closing):
 @pytest.mark.parametrize("allowed, welcome", [
     (None, False), (-1, True), (12345, True), (54321, False)])
 def test_the_peer_is_the_same_user_unless_told(ends, opts, monkeypatch, role, allowed, welcome):
-    monkeypatch.setattr(module, "peer_uid", lambda sock: 12345)
+    monkeypatch.setattr(module, "credentials", lambda sock: Credentials(1, 12345, 1))
     opening = Opening(ends[0], role, {**opts, "peer_uid": allowed})
     if welcome:
         assert opening.go() is None
@@ -134,7 +135,8 @@ def test_the_peer_is_the_same_user_unless_told(ends, opts, monkeypatch, role, al
 
 def test_a_refused_peer_is_told_why(ends, opts, monkeypatch):
     near, far = ends
-    monkeypatch.setattr(module, "peer_uid", lambda sock: 12345 if sock is far else os.geteuid())
+    monkeypatch.setattr(module, "credentials", lambda sock: Credentials(
+        1, 12345 if sock is far else os.geteuid(), 1))
     one = Opening(near, "connect", opts)
     assert one.go() is None
     with pytest.raises(Refused):
