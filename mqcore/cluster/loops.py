@@ -34,7 +34,8 @@ class Loop:
     """Base class. `trouble(error)` gets the exceptions of tasks."""
 
     def __init__(self, trouble: Callable[[BaseException], None]) -> None:
-        self.thread = threading.get_ident()
+        self._home = threading.local()      # a thread's ident is given to later ones
+        self._home.here = True
         self.pid = os.getpid()
         self.trouble = trouble
         self.loop: Any = None       # asyncio's
@@ -96,7 +97,7 @@ class Loop:
         one: the caller does not get it."""
         if self.inherited:      # the loop's thread is not here: no thread would answer
             raise forked()
-        if threading.get_ident() == self.thread and not self.over:
+        if hasattr(self._home, "here") and not self.over:
             raise StateError("a blocking call would stop the event loop of this node",
                              hint="await the call of the same name that begins with a")
         return self._call(Calling(function, args, undo, self.trouble))

@@ -9,6 +9,7 @@ import pytest
 from programs import environment
 from waiting import until
 
+import mqcore as mq
 from mqcore import cluster
 from mqcore.base.waits import Event
 from mqcore.cluster import loops
@@ -96,6 +97,33 @@ def test_what_a_stopped_loop_has_left_ends_quietly(key, runner, monkeypatch):
     calls = [Call(end) for end in ends]
     assert call.over() and all(one.over() for one in calls)
     assert [one.result for one in calls] == [None, True, None]
+
+
+def test_a_thread_that_has_the_ident_of_the_one_that_ran_the_loop(key, runner, monkeypatch):
+    """That one has ended: the new one's call would stop no event loop."""
+    monkeypatch.setattr(loops, "LOOK", 0.01)
+    monkeypatch.setattr(loops, "SILENCE", 0.05)
+
+    async def leave():
+        net = await cluster.ajoin(key, udp=False).__aenter__()
+        feed = await net.asubscribe("t").astart()
+        made.append(asyncio.ensure_future(net.aclose()))
+        while not net.closed:
+            await asyncio.sleep(0)
+        with pytest.raises(mq.StateError, match="would stop the event loop"):
+            feed.close()
+        return feed, threading.get_ident()
+
+    made = []
+    first = Call(lambda: runner.run(leave()))
+    assert first.over()
+    feed, ident = first.result
+    for _ in range(100):        # the system gives it to the next thread
+        call = Call(lambda: threading.get_ident() != ident or feed.close())
+        assert call.over()
+        if call.result is not True:
+            break
+    assert call.result is None
 
 
 def test_a_call_that_begins_in_the_last_turn_of_a_loop(key, runner, monkeypatch):
