@@ -94,7 +94,7 @@ class Core:
     async def __aenter__(self) -> Self:
         if self.begun:
             raise StateError("this node has joined already", hint="make another one")
-        self.loop = loop_here(self._trouble)
+        self.loop = loop_here(self._trouble, self.aclose)
         self.begun = True
         await self.loop.start()
         try:
