@@ -190,7 +190,7 @@ class Core:
                 stack.push_async_callback(self.links.aclose)
             for adopted in list(self.adopted):
                 stack.push_async_callback(adopted.socket.aclose, 0)
-            if hasattr(self, "directory"):
+            if self.ready:
                 stack.callback(drop, self)
             if hasattr(self, "links"):
                 stack.push_async_callback(hand_over, self, self.links.by_rid.values())

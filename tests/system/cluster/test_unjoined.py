@@ -10,6 +10,7 @@ import trio
 import mqcore as mq
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
+from mqcore.cluster import node
 from mqcore.testing import until
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
@@ -102,6 +103,22 @@ def test_threads_that_wait_when_the_event_loop_ends(key, run):
     net.close()
     assert {name: type(error) for name, error in found.items()} == \
         dict.fromkeys(WAITS, cluster.NodeClosed)
+
+
+@pytest.mark.parametrize("part", ["Pulse", "Balancer", "Requests", "Topics", "Tunnels"])
+def test_a_join_that_fails_while_its_parts_are_made(run, key, monkeypatch, part):
+    """Ctrl-C may come anywhere. It raises that, and nothing of the node is left."""
+    def fail(*args):
+        raise KeyboardInterrupt
+
+    async def main():
+        net = cluster.ajoin(key)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(node, part, fail)
+            await net.__aenter__()
+        assert net.ended and net.links.socket.closed
+
+    run(main)
 
 
 class Ends:
