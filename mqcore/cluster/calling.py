@@ -96,6 +96,11 @@ def cut_off() -> NodeClosed:
     return NodeClosed("this call was cancelled: the node's event loop ends, or has ended")
 
 
+def gone() -> NodeClosed:
+    """Of a call to a loop that runs nothing any more."""
+    return NodeClosed("this node has left the cluster, and its event loop has ended")
+
+
 def forked() -> Forked:
     """Of a call in a forked child: the thread that would answer it is not there."""
     return Forked("this node belongs to the parent process", hint="join in the child")
@@ -103,3 +108,9 @@ def forked() -> Forked:
 
 def nothing() -> None:
     """What cancels a task that is over."""
+
+
+def look_at(task: Any) -> None:
+    """Else asyncio logs an exception that was never retrieved."""
+    if not task.cancelled():
+        task.exception()

@@ -65,6 +65,15 @@ def without_files(error: BaseException) -> BaseException:
     return OSError(error.errno, f"cannot join the cluster: {error.strerror}; {MORE_FILES}")
 
 
+def split(error: BaseException | None,
+          kinds: type[BaseException] | tuple[type[BaseException], ...]) \
+        -> tuple[BaseException | None, BaseException | None]:
+    """What of an exception, which may be a group or none, is of these kinds, and the rest."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(kinds)
+    return (error, None) if isinstance(error, kinds) else (None, error)
+
+
 # -- calls on services -----------------------------------------------------------------------------
 
 

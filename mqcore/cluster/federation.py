@@ -151,9 +151,10 @@ class Gateway:
                     await self.node.barrier()
                 if self._state == "starting":       # else it has been closed meanwhile
                     self._state = "open"
-                while self._state == "open":
+                while self._state == "open" and not self.fed.closed:
                     self._refresh()
-                    await self.fed.until(lambda: self._state != "open" or self._changed(), LOOK)
+                    await self.fed.until(lambda: self._state != "open" or self.fed.closed
+                                         or self._changed(), LOOK)
         except Exception as error:
             self._error = error
         finally:

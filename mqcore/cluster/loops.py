@@ -20,8 +20,8 @@ from typing import Any
 
 from mqcore.base.threads import LOOK
 from mqcore.binding.sleep import Nap, in_trio, running_loop
-from mqcore.cluster.calling import Calling, cut_off, forked, nothing, twice
-from mqcore.cluster.errors import NodeClosed
+from mqcore.cluster.calling import Calling, cut_off, forked, gone, look_at, nothing, twice
+from mqcore.cluster.errors import NodeClosed, split
 from mqcore.cluster.timers import Timers
 from mqcore.errors import StateError
 
@@ -34,7 +34,8 @@ class Loop:
     """Base class. `trouble(error)` gets the exceptions of tasks."""
 
     def __init__(self, trouble: Callable[[BaseException], None]) -> None:
-        self.thread = threading.get_ident()
+        self._home = threading.local()      # a thread's ident is given to later ones
+        self._home.here = True
         self.pid = os.getpid()
         self.trouble = trouble
         self.loop: Any = None       # asyncio's
@@ -60,7 +61,7 @@ class Loop:
     def _elsewhere(self) -> Exception:
         if self.inherited:
             return forked()
-        return _gone() if self.over else StateError(
+        return gone() if self.over else StateError(
             "this node lives in another event loop, or in a thread of its own",
             hint="make the call of the same name without the a: it blocks, so make it in a thread")
 
@@ -96,7 +97,7 @@ class Loop:
         one: the caller does not get it."""
         if self.inherited:      # the loop's thread is not here: no thread would answer
             raise forked()
-        if threading.get_ident() == self.thread and not self.over:
+        if hasattr(self._home, "here") and not self.over:
             raise StateError("a blocking call would stop the event loop of this node",
                              hint="await the call of the same name that begins with a")
         return self._call(Calling(function, args, undo, self.trouble))
@@ -129,7 +130,7 @@ class Loop:
                 if self.inherited:      # a signal handler has forked
                     raise forked()
                 if self._dead(calling) and not calling.over.is_set():
-                    raise _gone()
+                    raise gone()
             return calling.outcome()
         except BaseException as error:
             if error is calling.error:
@@ -215,7 +216,7 @@ class AsyncioLoop(Loop):
         except self._cancelled:
             raise
         except (KeyboardInterrupt, SystemExit):     # the run of this loop ends, and raises it
-            self._current(self.loop).add_done_callback(_look_at)
+            self._current(self.loop).add_done_callback(look_at)
             raise
         except BaseException as error:
             if isinstance(error, GeneratorExit) and self.loop.is_closed():
@@ -261,11 +262,11 @@ class AsyncioLoop(Loop):
         try:
             self.loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
-            raise _gone() from None
+            raise gone() from None
 
     def _ask(self, calling: Calling) -> None:
         if self._ended:
-            raise _gone()
+            raise gone()
         super()._ask(calling)
 
     def _dead(self, calling: Calling) -> bool:
@@ -310,15 +311,20 @@ class AsyncioLoop(Loop):
 
 
 class TrioLoop(Loop):
-    def __init__(self, trouble: Callable[[BaseException], None]) -> None:
+    """`leave()` closes the node, where one of its tasks ends the program."""
+
+    def __init__(self, trouble: Callable[[BaseException], None],
+                 leave: Callable[[], Awaitable[None]]) -> None:
         super().__init__(trouble)
         import trio
 
+        self._leave = leave
         self.trio = trio
         self.token = trio.lowlevel.current_trio_token()
         self.pool, self.lasting = trio.CapacityLimiter(POOL), trio.CapacityLimiter(LASTING)
         self.bell: Nap | None = None
         self.begun, self.ended = trio.Event(), trio.Event()
+        self._exiting = False
 
     async def start(self) -> None:
         # a task of its own: trio's scopes end in the task that they began in, and the task
@@ -333,14 +339,39 @@ class TrioLoop(Loop):
                 self.spawn(self._timers)
                 self.begun.set()
                 await self.trio.sleep_forever()
-        except* (KeyboardInterrupt, SystemExit):    # of a handler: for the program's main task
-            if threading.current_thread() is not threading.main_thread():
-                raise       # this run ends, and no other one
-            signal.raise_signal(signal.SIGINT)
+        except* (KeyboardInterrupt, SystemExit) as exits:   # Ctrl-C between the lines of spawn()
+            self._exit(exits)
         except* Exception as errors:        # none is expected, see spawn()
             self.trouble(errors)
         finally:
             self.ended.set()
+        if not self.leaving:
+            self._begin_to_leave()
+
+    def _exit(self, error: BaseException) -> None:
+        """A handler has raised KeyboardInterrupt or SystemExit, or Ctrl-C has ended a task of the
+        node's own: that is for the program's main task. What was cut short may be missing from now
+        on, so the node leaves. Its other tasks go on, and may raise SystemExit, too."""
+        again, self._exiting = self._exiting, True
+        if not again:       # what the node has answered itself is on its way
+            self.soon(self._begin_to_leave)
+        if not again or split(error, KeyboardInterrupt)[0] is not None:
+            self.trio.lowlevel.spawn_system_task(self._raise, error)
+
+    def _begin_to_leave(self) -> None:
+        with suppress(RuntimeError):    # the run ends
+            self.trio.lowlevel.spawn_system_task(self._left)
+
+    async def _left(self) -> None:
+        try:
+            await self._leave()
+        except Exception as error:
+            self.trouble(error)
+
+    async def _raise(self, error: BaseException) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise error     # this run ends, and no other one
+        signal.raise_signal(signal.SIGINT)
 
     @property
     def _here(self) -> bool:
@@ -362,18 +393,20 @@ class TrioLoop(Loop):
                 try:
                     await function(*args)
                 except BaseException as error:
-                    others, ours = _split(error, (self.trio.Cancelled, KeyboardInterrupt,
-                                                  SystemExit))
+                    exits, others = split(error, (KeyboardInterrupt, SystemExit))
+                    cancelled, ours = split(others, self.trio.Cancelled)
+                    if exits is not None:
+                        self._exit(exits)
                     if ours is not None:
                         self.trouble(ours)
-                    if others is error:
+                    if cancelled is error:
                         raise
-                    if others is not None:
-                        raise others from None
+                    if cancelled is not None:
+                        raise cancelled from None
 
         try:
             self.nursery.start_soon(run)
-        except RuntimeError:        # trio's run is over before the node: nothing begins any more
+        except RuntimeError:        # the node has left, or trio's run is over before it
             return nothing
         return scope.cancel
 
@@ -415,13 +448,13 @@ class TrioLoop(Loop):
         try:        # in the caller's context, as call_soon_threadsafe() does
             self.token.run_sync_soon(copy_context().run, function, *args)
         except self.trio.RunFinishedError:
-            raise _gone() from None
+            raise gone() from None
 
     def _begin(self, calling: Calling) -> None:
         try:        # not in the node's nursery, since the call may close the node
             self.trio.lowlevel.spawn_system_task(self._run, calling, context=copy_context())
         except RuntimeError:        # the run ends
-            calling.finish(error=_gone())
+            calling.finish(error=gone())
 
     async def _run(self, calling: Calling) -> None:
         with self.trio.CancelScope() as scope:
@@ -458,24 +491,7 @@ def _contained(function: Callable[..., Any], *args: Any) -> Any:
         raise RuntimeError("it raised StopIteration") from error
 
 
-def _split(error: BaseException, kinds: tuple[type[BaseException], ...]) \
-        -> tuple[BaseException | None, BaseException | None]:
-    """What of an exception, which may be a group, is of these kinds, and the rest."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(kinds)
-    return (error, None) if isinstance(error, kinds) else (None, error)
-
-
-def _look_at(task: Any) -> None:
-    """Else asyncio logs an exception that was never retrieved."""
-    if not task.cancelled():
-        task.exception()
-
-
-def _gone() -> NodeClosed:
-    return NodeClosed("this node has left the cluster, and its event loop has ended")
-
-
-def loop_here(trouble: Callable[[BaseException], None]) -> Loop:
+def loop_here(trouble: Callable[[BaseException], None],
+              leave: Callable[[], Awaitable[None]]) -> Loop:
     """For the event loop that runs in this thread."""
-    return TrioLoop(trouble) if in_trio() else AsyncioLoop(trouble)
+    return TrioLoop(trouble, leave) if in_trio() else AsyncioLoop(trouble)

@@ -94,7 +94,7 @@ class Core:
     async def __aenter__(self) -> Self:
         if self.begun:
             raise StateError("this node has joined already", hint="make another one")
-        self.loop = loop_here(self._trouble)
+        self.loop = loop_here(self._trouble, self.aclose)
         self.begun = True
         await self.loop.start()
         try:
@@ -190,7 +190,7 @@ class Core:
                 stack.push_async_callback(self.links.aclose)
             for adopted in list(self.adopted):
                 stack.push_async_callback(adopted.socket.aclose, 0)
-            if hasattr(self, "directory"):
+            if self.ready:
                 stack.callback(drop, self)
             if hasattr(self, "links"):
                 stack.push_async_callback(hand_over, self, self.links.by_rid.values())

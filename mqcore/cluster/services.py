@@ -159,7 +159,7 @@ class Service:
         self.tunnels: set[Tunnel] = set()
         self.refused_tunnels = 0
         self.draining = False
-        self._turn = 0          # how often it has ended
+        self._turn = 0          # how often it has begun
         self._handing_on = False
         self._plain = {method: not inspect.iscoroutinefunction(getattr(handler, method))
                        for method in METHODS if callable(getattr(handler, method, None))}
@@ -360,6 +360,7 @@ class Service:
             del self.node.services[self.name]
             raise UsageError(f"this node cannot tell of the service {self.name!r} as well: {error}",
                              hint="serve fewer names, or shorter ones") from None
+        self._turn += 1
         turn = self._turn
         try:
             await self.node.barrier()
@@ -369,17 +370,17 @@ class Service:
         return turn
 
     def _withdraw(self, turn: int) -> None:
-        """End what has begun in this turn. Another call may have ended it, and begun the next."""
+        """End what has begun in this turn. Another call may have begun the next since then."""
         if turn != self._turn:
             return
-        self._turn += 1
         self.draining = True
         if self.node.services.get(self.name) is self:
             del self.node.services[self.name]
             self.node.announce()
 
     async def astop(self, timeout: float | None = 5.0) -> bool:
-        """Take nothing new, wait up to `timeout` seconds for what runs. True: nothing was left."""
+        """Take nothing new, wait up to `timeout` seconds for what runs. True: nothing was left. If
+        another call starts the service again meanwhile, it goes on."""
         limit_of(timeout)
         if self.node.loop.inherited:
             return True

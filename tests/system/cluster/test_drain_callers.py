@@ -102,7 +102,7 @@ def test_a_service_alone_takes_no_more_requests(once, key, how):
             if how == "stop":
                 assert await server.services["it"].astop(LIMIT) is True
             else:
-                server.services["it"]._withdraw(0)
+                server.services["it"]._withdraw(1)     # its first start
             with pytest.raises(cluster.Overloaded):
                 await asking
             assert await another == b"else" and work.runs == 0

@@ -326,3 +326,20 @@ def test_buckets():
     bucket.take(100)
     assert 9 < bucket.wait(now) < 11
     assert Bucket(None).wait(time.monotonic()) == 0
+
+
+def test_a_gateway_whose_node_in_the_federation_has_left(run):
+    """Ctrl-C has ended a task of that one's on trio, say. Nothing is offered that it would pass."""
+    @clouds
+    async def main(all_):
+        west, east = await all_.node("west"), await all_.node("east")
+        gate = await all_.gateway(west, "west", exports=["it"])
+        await all_.gateway(east, "east", imports=["it"])
+        async with west.aserve("it", Named(b"west")):
+            await east.await_members("it", timeout=LIMIT)
+            await gate.fed.aclose()
+            assert await west.until(lambda: gate not in west.gateways, LIMIT)
+            assert await east.until(lambda: not east.members("it"), LIMIT)
+            await gate.aclose()
+
+    run(main)

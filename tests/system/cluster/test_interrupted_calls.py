@@ -16,7 +16,7 @@ from waiting import until
 import mqcore as mq
 from mqcore import cluster
 from mqcore.base.waits import Event
-from mqcore.cluster import blocking, calling
+from mqcore.cluster import blocking, calling, loops
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
@@ -241,6 +241,31 @@ def test_a_second_start_that_is_cancelled_leaves_the_first_one(net, monkeypatch)
             net.loop.call(cancel)
             ended.wait()
         assert net.publish("a.b", b"1") == 1 and not feed.closed
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_what_is_cancelled_has_ended_only_where_the_node_leaves(net, monkeypatch, leaving):
+    calls = []
+
+    class Kept(calling.Calling):
+        def __init__(self, *args):
+            super().__init__(*args)
+            calls.append(self)
+
+    async def stop():
+        calls[-1].cancel()
+        await net.until(lambda: False, LIMIT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loops, "Calling", Kept)
+        patch.setattr(net.loop, "leaving", leaving)
+        if leaving:
+            assert net.loop.end(stop, otherwise="ended") == "ended"
+        else:
+            with pytest.raises(cluster.NodeClosed, match="cancelled"):
+                net.loop.end(stop, otherwise="ended")
+    with net.serve("echo", Echo()):
+        assert net.request("echo", b"on", timeout=LIMIT) == b"on"
 
 
 def test_a_second_signal_while_the_first_one_is_handled(net, monkeypatch):

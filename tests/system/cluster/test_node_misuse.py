@@ -149,7 +149,7 @@ def test_a_blocking_call_while_the_node_leaves(caplog, monkeypatch, recwarn):
             loop.call(call)
 
     async def main():
-        loop = loop_here(pytest.fail)
+        loop = loop_here(pytest.fail, pytest.fail)
         real = loop.loop.call_soon_threadsafe
 
         def schedule(*args):

@@ -104,14 +104,17 @@ def test_a_start_of_a_stopped_service_is_cancelled(run, key, monkeypatch):
     run(main)
 
 
-def test_a_stop_that_waits_while_another_one_ends(run, key):
-    """The service has begun again meanwhile."""
+@pytest.mark.parametrize("ended_before", [False, True], ids=["meanwhile", "before"])
+def test_a_stop_that_waits_while_another_one_ends(run, key, ended_before):
+    """The service has begun again meanwhile. The other stop ends while this one waits, or has ended
+    before it begins."""
     async def main():
         async with cluster.ajoin(key, udp=False) as net:
             async with net.aserve("echo", Echo()) as service:
-                held, over = [True], []
+                held, begun, over = [True], [], []
 
                 async def stop():
+                    begun.append(True)
                     over.append(await service.astop(LIMIT))
 
                 async def slow(it):
@@ -122,13 +125,16 @@ def test_a_stop_that_waits_while_another_one_ends(run, key):
                 service._quick = slow
                 net.loop.spawn(net.arequest, "echo", b"it")
                 await net.until(lambda: service.busy, LIMIT)
+                if ended_before:
+                    assert not await service.astop(0)
                 net.loop.spawn(stop)
-                await net.until(lambda: service.draining, LIMIT)
-                assert not await service.astop(0)
+                await net.until(lambda: begun and service.draining, LIMIT)
+                if not ended_before:
+                    assert not await service.astop(0)
                 await service.astart()
                 held.clear()
                 assert await net.until(lambda: over, LIMIT) and over == [True]
-                assert net.services == {"echo": service}
+                assert net.services == {"echo": service} and not service.draining
                 assert await net.arequest("echo", b"it", timeout=LIMIT) == b"it"
 
     run(main)

@@ -9,9 +9,10 @@ import pytest
 from programs import environment
 from waiting import until
 
+import mqcore as mq
 from mqcore import cluster
 from mqcore.base.waits import Event
-from mqcore.cluster import loops
+from mqcore.cluster import calling, loops
 
 LIMIT = 50.0
 
@@ -98,6 +99,33 @@ def test_what_a_stopped_loop_has_left_ends_quietly(key, runner, monkeypatch):
     assert [one.result for one in calls] == [None, True, None]
 
 
+def test_a_thread_that_has_the_ident_of_the_one_that_ran_the_loop(key, runner, monkeypatch):
+    """That one has ended: the new one's call would stop no event loop."""
+    monkeypatch.setattr(loops, "LOOK", 0.01)
+    monkeypatch.setattr(loops, "SILENCE", 0.05)
+
+    async def leave():
+        net = await cluster.ajoin(key, udp=False).__aenter__()
+        feed = await net.asubscribe("t").astart()
+        made.append(asyncio.ensure_future(net.aclose()))
+        while not net.closed:
+            await asyncio.sleep(0)
+        with pytest.raises(mq.StateError, match="would stop the event loop"):
+            feed.close()
+        return feed, threading.get_ident()
+
+    made = []
+    first = Call(lambda: runner.run(leave()))
+    assert first.over()
+    feed, ident = first.result
+    for _ in range(100):        # the system gives it to the next thread
+        call = Call(lambda: threading.get_ident() != ident or feed.close())
+        assert call.over()
+        if call.result is not True:
+            break
+    assert call.result is None
+
+
 def test_a_call_that_begins_in_the_last_turn_of_a_loop(key, runner, monkeypatch):
     """It has become a task, which never takes its first step."""
     go, asks, left, asked, stopped = (Event() for _ in range(5))
@@ -172,6 +200,58 @@ def test_a_node_leaves_in_a_loop_that_runs_in_slices(key, runner, monkeypatch):
         while "left" not in kinds:
             kinds.append(seen.next(LIMIT).kind)
     assert call.result is None and not {"failed", "suspected"} & set(kinds)
+
+
+def watched():
+    """Calls whose look, once heard() is due, waits until the loop has taken that up, after it has
+    read since when. `due` and `cleared`: so far it has come; `looks`: how many there were."""
+    class Watched(calling.Calling):
+        due, cleared, looks = Event(), Event(), 0
+        since = 0.0
+
+        @property
+        def unheard(self):
+            Watched.looks += 1
+            since = self.since
+            if since:
+                self.due.set()
+                self.cleared.wait(LIMIT)
+            return since
+
+        @unheard.setter
+        def unheard(self, since):
+            self.since = since
+            if self.due.is_set():
+                self.cleared.set()
+
+    return Watched
+
+
+def test_a_loop_that_answers_within_a_look_has_not_stopped(key, runner, monkeypatch):
+    monkeypatch.setattr(loops, "LOOK", 0.01)
+    monkeypatch.setattr(loops, "SILENCE", LIMIT)
+    seen = watched()
+    monkeypatch.setattr(loops, "Calling", seen)
+
+    async def wait():
+        await go.wait()
+        return 1
+
+    go = asyncio.Event()
+    net = runner.run(cluster.ajoin(key, udp=False).__aenter__())
+    net.loop.leaving = True     # as it is while the node leaves
+    call = Call(lambda: net.loop.call(wait))
+    assert seen.due.wait(LIMIT)
+    runner.run(asyncio.sleep(0))
+    assert seen.cleared.is_set()
+    looks = seen.looks
+    until(lambda: not call.thread.is_alive() or seen.looks > looks + 1)
+    assert call.thread.is_alive()
+    go.set()
+    while call.thread.is_alive():
+        runner.run(asyncio.sleep(0))
+    assert call.result == 1
+    runner.run(net.aclose())
 
 
 def test_a_drain_while_another_call_leaves_has_its_result(key, monkeypatch):

@@ -1,6 +1,7 @@
 """Nodes that have not joined yet, and event loops that end without their nodes."""
 
 import asyncio
+import signal
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 import mqcore as mq
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
+from mqcore.cluster import node
 from mqcore.testing import until
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
@@ -103,6 +105,22 @@ def test_threads_that_wait_when_the_event_loop_ends(key, run):
         dict.fromkeys(WAITS, cluster.NodeClosed)
 
 
+@pytest.mark.parametrize("part", ["Pulse", "Balancer", "Requests", "Topics", "Tunnels"])
+def test_a_join_that_fails_while_its_parts_are_made(run, key, monkeypatch, part):
+    """Ctrl-C may come anywhere. It raises that, and nothing of the node is left."""
+    def fail(*args):
+        raise KeyboardInterrupt
+
+    async def main():
+        net = cluster.ajoin(key)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(node, part, fail)
+            await net.__aenter__()
+        assert net.ended and net.links.socket.closed
+
+    run(main)
+
+
 class Ends:
     def __init__(self, error):
         self.error = error
@@ -149,3 +167,76 @@ def test_a_handler_that_raises_generator_exit(once, key, caplog):
 
     once(main)
     assert not [record for record in caplog.records if "never retrieved" in record.message]
+
+
+class Cancels:
+    async def request(self, req):
+        trio.lowlevel.current_task().parent_nursery.cancel_scope.cancel()
+
+
+async def handler(net):
+    async with net.aserve("it", Ends(SystemExit(3))):
+        with pytest.raises(cluster.RemoteError):
+            await net.arequest("it", b"", timeout=LIMIT)
+        await trio.sleep(LIMIT)
+
+
+async def timer(net):
+    net.loop.later(0, Stops().stop)
+    await trio.sleep(LIMIT)
+
+
+async def nursery(net):
+    """Of all tasks of the node: nothing is said of that."""
+    await net.aserve("it", Cancels()).astart()
+    await net.arequest("it", b"", timeout=LIMIT)
+    raise KeyboardInterrupt
+
+
+class Stops:
+    def stop(self):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("end", [handler, timer, nursery])
+def test_a_node_leaves_that_trio_cuts_short(key, monkeypatch, end):
+    """A handler has raised SystemExit, or Ctrl-C came in a task of the node's own. Calls wait for
+    nothing, whether they were under way or begin later, and the other members hear of it."""
+    async def main():
+        async with cluster.ajoin(key, udp=False) as other:
+            await other.aserve("far", Stuck()).astart()
+            events = other.events()
+            net = await cluster.ajoin(key, udp=False, seeds=[other.url]).__aenter__()
+            feed = await net.asubscribe("t").astart()
+            await net.await_members("far", timeout=LIMIT)
+            errors = []
+
+            async def call(function):
+                try:
+                    await function()
+                except cluster.ClusterError as error:
+                    errors.append(error)
+
+            other.loop.spawn(call, lambda: net.arequest("far", b"", timeout=None))
+            assert await other.until(lambda: other.services["far"].busy, LIMIT)
+            with pytest.raises(KeyboardInterrupt):
+                await end(net)
+            assert await other.until(lambda: net.closed, LIMIT)
+            later = [lambda: net.arequest("far", b""), lambda: net.apublish("t", b""),
+                     lambda: net.aserve("it", Stuck()).astart(), net.adrain, feed.arecv]
+            for function in later:
+                with pytest.raises(cluster.NodeClosed):
+                    await function()
+            await net.aclose()
+            assert net.ended and net.links.socket.closed
+            assert await other.until(lambda: net.loop.ended.is_set() and errors, LIMIT)
+            kinds = []
+            while not {"left", "failed"} & set(kinds):
+                kinds.append((await events.anext(LIMIT)).kind)
+            assert "failed" not in kinds
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        trio.run(main)
+    finally:
+        signal.signal(signal.SIGINT, before)
