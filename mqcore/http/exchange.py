@@ -111,10 +111,14 @@ class Exchange:
     def _cut(self, error: OSError) -> NoReturn:
         if isinstance(error, TimeoutError):
             self.stats.slow += 1
-            connection = self.scope.get("mqcore.connection")
-            if connection is not None:
-                connection.abort()
+            self.cut()
         raise Gone from None
+
+    def cut(self) -> None:
+        """End the connection, where the server lets it be ended."""
+        connection = self.scope.get("mqcore.connection")
+        if connection is not None:
+            connection.cut()
 
     def _head(self, status: int, kind: bytes, more: Iterable[Header],
               length: int | None) -> Message:

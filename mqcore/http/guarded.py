@@ -94,6 +94,11 @@ class Corked:
             self.cycle.disconnected = True
         return True
 
+    def cut(self) -> None:
+        """End the connection in the middle of a request."""
+        self.abort()
+        self.gone()
+
     def hold(self) -> None:
         self._holds = True
 

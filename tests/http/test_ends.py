@@ -136,3 +136,21 @@ def test_a_client_is_idle_once_it_has_read_its_answer(gate):
     one.sendall(HEALTH)
     until(lambda: not server._serving.server_state.connections)
     assert b" 200 " in one.recv(65536) and server.stats().late == 0
+
+
+@pytest.mark.parametrize("asked", [ASK % b"", ASK[:-1].replace(b"/ask", b"/log") % b""])
+def test_what_is_in_progress_at_the_end_of_drain_is_refused(gate, url, asked):
+    """It waits for a reply, or for its body."""
+    server, connection = gate(drain=1.0)
+    with mq.Rep(bind=url):
+        one = connection()
+        one.sendall(asked)
+        until(lambda: server.stats().in_progress == 1)
+        assert stopped(server)
+    found = b""
+    while data := one.recv(65536):
+        found += data
+    assert b" 503 " in found and b"urn:mqcore:http:ending" in found
+    assert found.count(b"HTTP/1.1") == 1
+    stats = server.stats()
+    assert (stats.requests, stats.refused, stats.problems) == (1, 1, {"ending": 1})
