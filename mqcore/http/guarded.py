@@ -108,6 +108,7 @@ class Corked:
             self._head = data
         elif self.is_closing():     # refused in the middle, or gone: no client reads it
             self._head = b""
+            self.gone()
         elif self._head:
             head, self._head = self._head, b""
             self._transport.writelines((head, data))

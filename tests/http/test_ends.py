@@ -154,3 +154,23 @@ def test_what_is_in_progress_at_the_end_of_drain_is_refused(gate, url, asked):
     assert found.count(b"HTTP/1.1") == 1
     stats = server.stats()
     assert (stats.requests, stats.refused, stats.problems) == (1, 1, {"ending": 1})
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/log"])
+def test_a_message_behind_an_answer_that_its_client_left_unread_is_not_delivered(
+        opened, tmp_path, url, loop, path):
+    """One of a socket is lost, and counted as such. A journal has it for the next client."""
+    server, client = opened({"/ask": f"req:{url}", "/log": f"journal:{tmp_path}/j",
+                             "/jobs": f"pull+bind:{url}p"})
+    assert client.post("/log", content=b"job").status_code == 201
+    parts = urlsplit(server.url)
+    with mq.Rep(bind=url) as rep, mq.Push(connect=url + "p") as push:
+        push.send(b"job", timeout=LIMIT)
+        with socket.create_connection((parts.hostname, parts.port), timeout=LIMIT) as one:
+            one.sendall(ASK % b"" + f"GET {path}?wait=60&from=first HTTP/1.1\r\n"
+                        "host: localhost\r\n\r\n".encode())
+            rep.recv_msg(timeout=LIMIT).reply(bytes(LARGE))
+            until(lambda: server.stats().answered == 3)     # it waits to be written
+        until(lambda: server.stats().in_progress == 0)
+    stats = server.stats()
+    assert (stats.delivered, stats.undelivered) == (0, path == "/jobs")
