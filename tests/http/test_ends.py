@@ -104,7 +104,7 @@ def test_a_client_that_reads_slowly_gets_its_answer_also_from_a_server_that_stop
 
 
 def test_a_client_that_reads_little_at_a_time_gets_its_whole_answer(gate, url):
-    """Less than the kernel writes on for, each time that somebody looks."""
+    """Between two looks it reads less than the kernel waits for before it takes more."""
     server, connection = gate(idle_time=0.4, header_time=0.4)
     with mq.Rep(bind=url) as rep:
         one = connection()
