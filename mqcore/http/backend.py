@@ -18,6 +18,7 @@ from mqcore.http.route import Route
 log = logging.getLogger("mqcore.http")
 PARTS = 1           # a message as recv_parts() returns it
 TAKE = 64           # replies that are taken before other tasks run
+HARM = "the request may have been handled; send it again only if that does no harm"
 AGAIN = 1.0         # seconds until what all clients of a route depend on begins again
 
 
@@ -157,8 +158,7 @@ class Requester(SocketBackend):
         for waiting, _ in self.waiting.values():
             if not waiting.done():
                 waiting.set_exception(mq.SocketClosed(
-                    f"the socket of {self.route.path} is closed", hint="the request may have been "
-                    "handled; send it again only if that does no harm"))
+                    f"the socket of {self.route.path} is closed", hint=HARM))
 
     async def _receive(self) -> None:
         take = self.socket._try_recv
@@ -222,8 +222,7 @@ class Requester(SocketBackend):
                 break
             if not waiting.done():
                 waiting.set_exception(Problem(
-                    504, "no_reply", f"no reply came within {self.limit:g} s", "the request may "
-                    "have been handled; send it again only if that does no harm"))
+                    504, "no_reply", f"no reply came within {self.limit:g} s", HARM))
 
 
 class Subscriber(SocketBackend):

@@ -51,7 +51,7 @@ class Stats:
     answered: int = 0       #: with a status below 400
     refused: int = 0        #: with a problem, or given up by the client
     sent: int = 0           #: messages that clients sent
-    delivered: int = 0      #: messages that clients received
+    delivered: int = 0      #: messages that were written to clients
     lost: int = 0           #: messages that clients came too late for, each reported to its client
     undelivered: int = 0    #: messages taken from a socket for a client that had gone
     slow: int = 0           #: clients that were disconnected because they did not read

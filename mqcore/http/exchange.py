@@ -111,10 +111,14 @@ class Exchange:
     def _cut(self, error: OSError) -> NoReturn:
         if isinstance(error, TimeoutError):
             self.stats.slow += 1
-            connection = self.scope.get("mqcore.connection")
-            if connection is not None:
-                connection.abort()
+            self.cut()
         raise Gone from None
+
+    def cut(self) -> None:
+        """End the connection, where the server lets it be ended."""
+        connection = self.scope.get("mqcore.connection")
+        if connection is not None:
+            connection.cut()
 
     def _head(self, status: int, kind: bytes, more: Iterable[Header],
               length: int | None) -> Message:
@@ -135,7 +139,8 @@ class Exchange:
 
     async def answer(self, status: int, body: bytes = b"", kind: bytes = b"",
                      more: list[Header] | None = None) -> None:
-        """The whole answer, in one write where the server can hold its head back."""
+        """The whole answer, in one write where the server can hold its head back. Gone, if the
+        client has disconnected before it was written."""
         connection = self.scope.get("mqcore.connection")
         if connection is not None and connection.gone():
             raise Gone
@@ -150,10 +155,13 @@ class Exchange:
             body = b""
         elif connection is not None:
             connection.hold()
+        cycle = None if connection is None else connection.cycle
         try:
             await within(self.limits.send_time, self._whole(head, body))
         except OSError as error:
             self._cut(error)
+        if cycle is not None and (cycle.disconnected or not cycle.response_complete):
+            raise Gone      # uvicorn drops what it is given for a client that has gone
 
     async def _whole(self, head: Message, body: bytes) -> None:
         await self._send(head)

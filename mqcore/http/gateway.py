@@ -13,7 +13,7 @@ import msgspec
 from mqcore.errors import OptionError, SocketClosed, StateError
 from mqcore.http import access, envelope, streaming
 from mqcore.http.access import RECEIVE, SEND, STATS, Token
-from mqcore.http.backend import Backend, backend
+from mqcore.http.backend import HARM, Backend, backend
 from mqcore.http.bounds import Limits, Rates, Stats
 from mqcore.http.exchange import Exchange, Gone, Message, Receive, Send
 from mqcore.http.problem import Header, Problem, retry_after
@@ -109,14 +109,22 @@ class Gateway:
             pass
         except Problem as problem:
             await self._refuse(exchange, problem, scope, receive, send)
-        except asyncio.CancelledError:
-            raise
+        except asyncio.CancelledError:      # `drain` is over
+            if exchange is None or scope["type"] == "websocket" or not self.ending.is_set():
+                raise
+            if exchange.started:
+                exchange.cut()
+            await self._refuse(exchange, self._ended(HARM), scope, receive, send)
         except Exception as error:
             await self._refuse(exchange, self._trouble(error, scope, self.ending), scope, receive,
                                send)
         finally:
             stats.in_progress -= 1
             stats.refused += exchange is None or not exchange.answered
+
+    @staticmethod
+    def _ended(hint: str) -> Problem:
+        return Problem(503, "ending", "the gateway ends", hint, retry_after(5))
 
     @staticmethod
     def _trouble(error: Exception, scope: Message, ending: asyncio.Event) -> Problem:
@@ -126,7 +134,7 @@ class Gateway:
                            "it was renamed or deleted; the route reads what has its name next",
                            retry_after(1))
         if isinstance(error, SocketClosed) and ending.is_set():
-            return Problem(503, "ending", "the gateway ends", error.hint, retry_after(5))
+            return Gateway._ended(error.hint)
         log.error("a request to %s failed", scope.get("path"), exc_info=error)
         return Problem(500, "internal", "the gateway has made a mistake", "its log has the details")
 
@@ -157,7 +165,7 @@ class Gateway:
             raise Problem(429, "rate", f"{exchange.who} sends more than {self.limits.rate:g} "
                           "requests a second", "wait", retry_after(int(due) + 1))
         if ending.is_set():
-            raise Problem(503, "ending", "the gateway ends", "send it again later", retry_after(5))
+            raise self._ended("send it again later")
         if self.stats.in_progress > self.limits.requests + self.stats.streams:
             raise Problem(503, "busy", f"{self.limits.requests} requests are in progress",
                           "send it again later", retry_after(1))

@@ -22,10 +22,12 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from mqcore.base.rarely import Rarely
 from mqcore.http.bounds import Limits, Stats, count_problem
 from mqcore.http.problem import TYPE, Problem
+from mqcore.http.unread import progress
 
 PIPELINED = 16              # requests of one connection that wait for their turn
 UNREAD = 256 << 10          # bytes of pongs that a client leaves unread
 DISCARD = 2.0               # seconds that a refused body is read for
+CLOSING = 0.5               # seconds between two looks at a connection that is being closed
 _log = logging.getLogger("mqcore.http.server")
 _log.addFilter(Rarely())
 
@@ -35,6 +37,22 @@ def reply(problem: Problem) -> bytes:
     body = problem.body()
     return (b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
             % (problem.status, b"Refused", TYPE, len(body))) + body
+
+
+class Once:
+    """A transport that is closed once. asyncio's over TLS lets go of its connection when it is
+    closed twice, and cannot be aborted then."""
+
+    def __init__(self, transport: Any) -> None:
+        self.write, self.abort = transport.write, transport.abort
+        self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+        self.get_write_buffer_size = transport.get_write_buffer_size
+        self._close = transport.close
+
+    def close(self) -> None:
+        if not self.is_closing():
+            self._close()
 
 
 class Corked:
@@ -76,6 +94,11 @@ class Corked:
             self.cycle.disconnected = True
         return True
 
+    def cut(self) -> None:
+        """End the connection in the middle of a request."""
+        self.abort()
+        self.gone()
+
     def hold(self) -> None:
         self._holds = True
 
@@ -85,6 +108,7 @@ class Corked:
             self._head = data
         elif self.is_closing():     # refused in the middle, or gone: no client reads it
             self._head = b""
+            self.gone()
         elif self._head:
             head, self._head = self._head, b""
             self._transport.writelines((head, data))
@@ -95,7 +119,8 @@ class Corked:
         self._holds = False
         if self._head:
             self.write(b"")
-        self._transport.close()
+        if not self.is_closing():
+            self._transport.close()
 
 
 class Guarded(HttpToolsProtocol):
@@ -117,7 +142,8 @@ class Guarded(HttpToolsProtocol):
         self.refused: Problem | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.due = self.idle = math.inf
-        self.unread = 0         # bytes of an answer that the client had not read when `due` was set
+        self.taken = 0          # bytes that the client had acknowledged at the last look
+        self.moved = 0.0        # when these were more than before
         self.corked = Corked(transport)
         if len(self.connections) > self.limits.clients:
             self.stats.turned_away += 1
@@ -138,6 +164,15 @@ class Guarded(HttpToolsProtocol):
         self.pipeline.clear()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """uvicorn's. A client over TLS that does not answer the close is not waited for."""
+        if not self.transport.is_closing():     # a second close() is one too many: see Once
+            super().shutdown()
+        if self.transport.is_closing():
+            now = self.loop.time()
+            self.idle = min(self.idle, now)
+            self._wake(now + CLOSING)
+
     def handle_websocket_upgrade(self) -> None:
         """The connection is a WebSocket's from now on."""
         super().handle_websocket_upgrade()
@@ -153,7 +188,6 @@ class Guarded(HttpToolsProtocol):
 
     def _arm(self, delay: float) -> None:
         """Cut the connection so many seconds from now, unless `due` is moved."""
-        self.unread = 0
         self.due = self.loop.time() + delay
         self._wake(self.due)
 
@@ -166,33 +200,47 @@ class Guarded(HttpToolsProtocol):
             self.timer.cancel()
         self.timer = self.loop.call_at(at, self._look)
 
-    def _await_reader(self, unread: int) -> None:
-        """The answer is written. Cut the connection if the client does not read on."""
-        self._arm(self.limits.idle_time + self.limits.header_time)
-        self.unread = unread
-
-    def _rest(self) -> None:
-        """Nothing is in progress: close the connection, unless the client sends something."""
-        self.idle = self.loop.time() + self.limits.idle_time
-        self._wake(self.idle)
+    def _rest(self, closing: bool = False) -> None:
+        """Nothing is in progress: close the connection once the client has read its answers, unless
+        it sends something. It may be closing already."""
+        now = self.loop.time()
+        self.idle = now + self.limits.idle_time
+        self._wake(now + (CLOSING if closing else self.limits.idle_time / 3))
 
     def _look(self) -> None:
-        """No headers in time, or the client reads nothing of its last answer: cut the connection.
-        No request for a while: close it."""
+        """No headers in time: cut the connection. No request for a while: close it."""
         self.timer = None
         now = self.loop.time()
         if self.due <= now:
-            if 0 < (left := self.transport.get_write_buffer_size()) < self.unread:
-                self._await_reader(left)
+            self._cut()
+        elif self.idle < math.inf:
+            self._look_idle(now)
+        elif self.due < math.inf:
+            self._wake(self.due)
+
+    def _look_idle(self, now: float) -> None:
+        """A client that has not read its answers is cut off if it reads nothing on. One that has
+        read them all is idle; over TLS it may leave the close without an answer."""
+        limits, transport = self.limits, self.transport
+        left, taken = progress(transport)
+        if taken != self.taken:
+            self.taken, self.moved = taken, now
+        elif left:
+            since = max(self.moved, self.idle - limits.idle_time)
+            if now - since >= limits.idle_time + limits.header_time:
+                self._cut()
                 return
-            self.stats.late += 1
-            self.transport.abort()
+        elif transport.is_closing():
+            transport.abort()
             return
-        if self.idle <= now:
-            self.idle = math.inf
-            self.transport.close()
-        if (next_look := min(self.due, self.idle)) < math.inf:
-            self._wake(next_look)
+        elif self.idle <= now:
+            transport.close()
+        at = now + (CLOSING if transport.is_closing() else limits.idle_time / 3)
+        self._wake(min(at, self.due, self.idle if self.idle > now else at))
+
+    def _cut(self) -> None:
+        self.stats.late += 1
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -272,8 +320,8 @@ class Guarded(HttpToolsProtocol):
         self.unparsed = 0
         super().on_message_complete()
         if self.cycle is not None and self.cycle.response_complete:
+            self.due = math.inf
             self._rest()
-            self.due = self.idle + self.limits.header_time
 
     def on_response_complete(self) -> None:
         """uvicorn's, but the time of an idle connection needs no timer of its own. A body that
@@ -288,14 +336,10 @@ class Guarded(HttpToolsProtocol):
                 self.corked.cycle, app = self.pipeline.pop()
                 self._start_asgi_task(self.corked.cycle, app)
                 return
-        unread = self.transport.get_write_buffer_size()
-        if self.cycle.more_body and (unread or not closing):
+        if self.cycle.more_body and (not closing or self.transport.get_write_buffer_size()):
             self._arm(DISCARD)
-            return
-        if not closing:
-            self._rest()
-        if unread:
-            self._await_reader(unread)
+        else:
+            self._rest(closing)
 
 
 class GuardedTalk(WSProtocol):
@@ -303,10 +347,31 @@ class GuardedTalk(WSProtocol):
 
     stats: Stats
 
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.transport = Once(transport)        # type: ignore[assignment]
+
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         scope: Any = self.scope
         scope["mqcore.connection"] = Corked(self.transport)
+
+    def shutdown(self) -> None:
+        """uvicorn's. A client over TLS that does not answer the close is not waited for."""
+        super().shutdown()
+        if self.transport.is_closing():
+            self.loop.call_later(CLOSING, self._end, -1)
+
+    def _end(self, before: int) -> None:
+        """Cut the connection once the client has read everything: `before` are the bytes that it
+        had acknowledged at the last look."""
+        if self.disconnected:
+            return
+        left, taken = progress(self.transport)
+        if left or taken != before:
+            self.loop.call_later(CLOSING, self._end, taken)
+        else:
+            self.transport.abort()
 
     def handle_ping(self, event: Any) -> None:
         if self.transport.is_closing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import ssl
@@ -29,6 +30,8 @@ from mqcore.http.gateway import Gateway
 from mqcore.http.route import parse
 
 START = 60.0
+ANSWERS = 0.5       # seconds for the last answers to clients that do not read
+TURNS = 10          # of the loop, at most, until it has closed a connection
 
 
 def add(stats: Stats, counter: str) -> None:
@@ -70,6 +73,20 @@ class Serving(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             await self.gateway.stop()
+            await self._cut()
+
+    async def _cut(self) -> None:
+        """`drain` is over: requests that uvicorn has cancelled are answered, and what is left of
+        connections is cut. The loop would warn of those that it closes."""
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=ANSWERS)
+        await asyncio.sleep(0)      # uvloop writes at the end of a turn
+        connections = self.server_state.connections
+        for one in list(connections):
+            one.transport.abort()
+        for _ in range(TURNS):
+            if connections:
+                await asyncio.sleep(0)
 
 
 def listen(url: str) -> tuple[socket.socket, str, str]:

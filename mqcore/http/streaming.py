@@ -69,10 +69,10 @@ async def poll(exchange: Exchange, feed: Feed, query: dict[str, str],
     if not items and not lost:
         await exchange.answer(204, more=headers)
         return
-    exchange.stats.delivered += len(items)
     body = b'{"messages":[%s],"next":"%s","lost":%d}' % (
         b",".join(item.json for item in items), feed.name(after).encode(), lost)
     await exchange.answer(200, body, JSON, headers)
+    exchange.stats.delivered += len(items)
 
 
 async def take(exchange: Exchange, backend: Backend, query: dict[str, str],
@@ -95,7 +95,7 @@ async def take(exchange: Exchange, backend: Backend, query: dict[str, str],
             await exchange.answer(200, envelope.encode(body), envelope.TYPE.encode(), headers)
         else:
             await exchange.answer(200, body, backend.kind, headers)
-    except Gone:
+    except BaseException:       # the client has gone, or the gateway ends
         exchange.stats.undelivered += 1
         raise
     exchange.stats.delivered += 1
@@ -116,8 +116,8 @@ async def frames(exchange: Exchange, feed: Feed, position: int, lost: int
             yield lost
             lost = 0
         for item in items:
-            exchange.stats.delivered += 1
             yield item
+            exchange.stats.delivered += 1       # the next is asked for once this one is written
         if items or more:
             await asyncio.sleep(0)
             continue

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import logging
 import socket
 import time
 from urllib.parse import urlsplit
@@ -140,6 +141,15 @@ def test_an_answer_that_has_more_to_say_is_left_to_uvicorn(transport, corked, cy
         setattr(cycle, name, value)
     assert not corked.answer(200, b"text/plain", b"hello")
     assert not transport.writes and not cycle.response_started
+
+
+def test_a_request_whose_client_is_cut_off_needs_no_answer(transport, corked, cycle, caplog):
+    """uvicorn would log that there is none."""
+    async def app(*_):
+        corked.cut()
+    cycle.logger = logging.getLogger("mqcore.tests.cut")
+    asyncio.run(cycle.run_asgi(app))
+    assert transport.closed and not transport.writes and not caplog.records
 
 
 def test_an_answer_to_a_client_that_does_not_read_waits(transport, corked, cycle):

@@ -1,0 +1,176 @@
+"""The end of a connection, over TCP and TLS, on asyncio and uvloop: clients that read slowly, that
+stop reading, and that do not answer the close."""
+
+import contextlib
+import socket
+import ssl
+import sys
+import threading
+import time
+from urllib.parse import urlsplit
+
+import pytest
+from certificates import Pair
+from waiting import until
+
+import mqcore as mq
+from mqcore import http
+
+LIMIT = 60
+LARGE = 20_000_000      # more than the kernels of both sides hold
+UPGRADE = (b"GET /log HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+           b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+HEALTH = b"GET /-/health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+ASK = b"POST /ask HTTP/1.1\r\nhost: localhost\r\n%scontent-length: 1\r\n\r\nx"
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def loop(request, monkeypatch):
+    if request.param == "asyncio":      # what uvicorn takes without uvloop
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return Pair("localhost")
+
+
+@pytest.fixture(params=["tcp", "tls"])
+def secure(request):
+    return request.param == "tls"
+
+
+@pytest.fixture
+def gate(opened, tmp_path, url, loop, secure, pair):
+    """gate(**limits): (server, a function that connects to it)."""
+    (tmp_path / "cert").write_bytes(pair.pem())
+    (tmp_path / "key").write_bytes(pair.key_pem())
+    context = ssl.create_default_context(cadata=pair.pem().decode())
+    more = {"bind": "https://127.0.0.1:0", "cert": str(tmp_path / "cert"),
+            "key": str(tmp_path / "key"), "verify": context} if secure else {}
+    with contextlib.ExitStack() as stack:
+        def function(**limits):
+            server, _ = opened({"/ask": f"req:{url}", "/log": f"journal:{tmp_path}/j"},
+                               limits=http.Limits(**limits), **more)
+
+            def connection():
+                parts = urlsplit(server.url)
+                one = stack.enter_context(socket.socket())
+                one.settimeout(LIMIT)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+                one.connect((parts.hostname, parts.port))
+                if secure:
+                    one = stack.enter_context(context.wrap_socket(one, server_hostname="localhost"))
+                return one
+            return server, connection
+        yield function
+
+
+def stopped(server, within=LIMIT):
+    thread = threading.Thread(target=server.stop)
+    thread.start()
+    thread.join(within)
+    return not thread.is_alive()
+
+
+@pytest.mark.parametrize("asked", [HEALTH, UPGRADE, HEALTH + b"GET", b""])
+def test_stop_does_not_wait_for_a_client_that_leaves_the_close_unanswered(gate, asked):
+    server, connection = gate(drain=300.0)
+    one = connection()
+    if asked:
+        one.sendall(asked)
+        assert one.recv(65536)
+    assert stopped(server)
+
+
+@pytest.mark.parametrize("closing", [b"", b"connection: close\r\n"])
+def test_a_client_that_reads_slowly_gets_its_answer_also_from_a_server_that_stops(
+        gate, url, closing):
+    server, connection = gate(drain=300.0)
+    with mq.Rep(bind=url) as rep:
+        one = connection()
+        one.sendall(ASK % closing)
+        rep.recv_msg(timeout=LIMIT).reply(bytes(LARGE))
+        found = len(one.recv(10))
+        until(lambda: server.stats().answered == 1)
+        thread = threading.Thread(target=server.stop)
+        thread.start()
+        time.sleep(2)           # some looks at the connection
+        while data := one.recv(65536):
+            found += len(data)
+        thread.join(LIMIT)
+    assert found > LARGE and not thread.is_alive()
+
+
+def test_a_client_that_reads_little_at_a_time_gets_its_whole_answer(gate, url):
+    """Between two looks it reads less than the kernel waits for before it takes more."""
+    server, connection = gate(idle_time=0.4, header_time=0.4)
+    with mq.Rep(bind=url) as rep:
+        one = connection()
+        one.sendall(ASK % b"")
+        rep.recv_msg(timeout=LIMIT).reply(bytes(LARGE))
+        found, start = 0, time.monotonic()
+        while data := one.recv(16384):
+            found += len(data)
+            if time.monotonic() - start < 4:
+                time.sleep(0.02)
+    assert found > LARGE and server.stats().late == 0
+
+
+@pytest.mark.parametrize("closing", [b"", b"connection: close\r\n"])
+def test_a_client_that_stops_reading_is_cut_off(gate, url, closing):
+    server, connection = gate(idle_time=0.4, header_time=0.4)
+    with mq.Rep(bind=url) as rep:
+        one = connection()
+        one.sendall(ASK % closing)
+        rep.recv_msg(timeout=LIMIT).reply(bytes(LARGE))
+        assert one.recv(65536)
+        until(lambda: server.stats().late == 1)
+        assert stopped(server)
+
+
+def test_a_client_is_idle_once_it_has_read_its_answer(gate):
+    server, connection = gate(idle_time=0.1)
+    one = connection()
+    one.sendall(HEALTH)
+    until(lambda: not server._serving.server_state.connections)
+    assert b" 200 " in one.recv(65536) and server.stats().late == 0
+
+
+@pytest.mark.parametrize("asked", [ASK % b"", ASK[:-1].replace(b"/ask", b"/log") % b""])
+def test_what_is_in_progress_at_the_end_of_drain_is_refused(gate, url, asked):
+    """It waits for a reply, or for its body."""
+    server, connection = gate(drain=1.0)
+    with mq.Rep(bind=url):
+        one = connection()
+        one.sendall(asked)
+        until(lambda: server.stats().in_progress == 1)
+        assert stopped(server)
+    found = b""
+    while data := one.recv(65536):
+        found += data
+    assert b" 503 " in found and b"urn:mqcore:http:ending" in found
+    assert found.count(b"HTTP/1.1") == 1
+    stats = server.stats()
+    assert (stats.requests, stats.refused, stats.problems) == (1, 1, {"ending": 1})
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/log"])
+def test_a_message_behind_an_answer_that_its_client_left_unread_is_not_delivered(
+        opened, tmp_path, url, loop, path):
+    """One of a socket is lost, and counted as such. A journal has it for the next client."""
+    server, client = opened({"/ask": f"req:{url}", "/log": f"journal:{tmp_path}/j",
+                             "/jobs": f"pull+bind:{url}p"})
+    assert client.post("/log", content=b"job").status_code == 201
+    parts = urlsplit(server.url)
+    with mq.Rep(bind=url) as rep, mq.Push(connect=url + "p") as push:
+        push.send(b"job", timeout=LIMIT)
+        with socket.create_connection((parts.hostname, parts.port), timeout=LIMIT) as one:
+            one.sendall(ASK % b"" + f"GET {path}?wait=60&from=first HTTP/1.1\r\n"
+                        "host: localhost\r\n\r\n".encode())
+            rep.recv_msg(timeout=LIMIT).reply(bytes(LARGE))
+            until(lambda: server.stats().answered == 3)     # it waits to be written
+        until(lambda: server.stats().in_progress == 0)
+    stats = server.stats()
+    assert (stats.delivered, stats.undelivered) == (0, path == "/jobs")
