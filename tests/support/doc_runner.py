@@ -71,6 +71,7 @@ def child(program: list, folder: Path) -> None:
     signal.alarm(LIMIT.get(kind, 200))
     os.chdir(folder / "work")
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    os.environ.pop("MQCORE_SEED", None)     # of this run, not of the reader's
     for name, number in (("out", 1), ("err", 2)):
         file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, number)
