@@ -325,6 +325,9 @@ class TrioLoop(Loop):
         self.bell: Nap | None = None
         self.begun, self.ended = trio.Event(), trio.Event()
         self._exiting = False
+        # Ctrl-C between two of its lines would leave the nursery a task that never runs
+        self._start_soon: Callable[..., None] = trio.lowlevel.enable_ki_protection(
+            lambda nursery, function: nursery.start_soon(function))
 
     async def start(self) -> None:
         # a task of its own: trio's scopes end in the task that they began in, and the task
@@ -350,12 +353,11 @@ class TrioLoop(Loop):
 
     def _exit(self, error: BaseException) -> None:
         """A handler has raised KeyboardInterrupt or SystemExit, or Ctrl-C has ended a task of the
-        node's own: that is for the program's main task. What was cut short may be missing from now
-        on, so the node leaves. Its other tasks go on, and may raise SystemExit, too."""
-        again, self._exiting = self._exiting, True
-        if not again:       # what the node has answered itself is on its way
+        node's own: that is for the program's main task, once. What was cut short may be missing
+        from now on, so the node leaves. Its other tasks go on, and may raise the same."""
+        if not self._exiting:
+            self._exiting = True        # what the node has answered itself is on its way
             self.soon(self._begin_to_leave)
-        if not again or split(error, KeyboardInterrupt)[0] is not None:
             self.trio.lowlevel.spawn_system_task(self._raise, error)
 
     def _begin_to_leave(self) -> None:
@@ -405,7 +407,7 @@ class TrioLoop(Loop):
                         raise cancelled from None
 
         try:
-            self.nursery.start_soon(run)
+            self._start_soon(self.nursery, run)
         except RuntimeError:        # the node has left, or trio's run is over before it
             return nothing
         return scope.cancel

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import threading
+from contextlib import suppress
 
 import pytest
 import trio
@@ -240,3 +241,73 @@ def test_a_node_leaves_that_trio_cuts_short(key, monkeypatch, end):
         trio.run(main)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class Interrupts:
+    """Ctrl-C comes in one request, and in each other as it is cancelled."""
+
+    waiting = 0
+
+    async def request(self, req):
+        if req.body == b"now":
+            raise KeyboardInterrupt
+        self.waiting += 1
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise KeyboardInterrupt
+
+
+def test_the_program_is_interrupted_once(key):
+    heard, handler = [], Interrupts()
+
+    async def ask(net, body):
+        with suppress(cluster.ClusterError):
+            await net.arequest("it", body, timeout=LIMIT)
+
+    async def main():
+        net = await cluster.ajoin(key, udp=False).__aenter__()
+        await net.aserve("it", handler).astart()
+        try:
+            async with trio.open_nursery() as tasks:
+                for _ in range(4):
+                    tasks.start_soon(ask, net, b"later")
+                await net.until(lambda: handler.waiting == 4, LIMIT)
+                await ask(net, b"now")
+                await trio.sleep(LIMIT)
+        except* KeyboardInterrupt:
+            heard.append("in time")
+        while not net.loop.ended.is_set():
+            try:
+                await net.loop.ended.wait()
+            except KeyboardInterrupt:
+                heard.append("in its cleanup")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        trio.run(main)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard == ["in time"]
+
+
+def test_no_ctrl_c_comes_while_a_task_begins(key, monkeypatch):
+    """It would leave trio's nursery a task that never runs."""
+    begun = []
+
+    async def main():
+        async with cluster.ajoin(key, udp=False) as net:
+            real = net.loop.nursery
+
+            class Nursery:
+                def start_soon(self, function):
+                    begun.append(trio.lowlevel.currently_ki_protected())
+                    real.start_soon(function)
+
+            assert not trio.lowlevel.currently_ki_protected()
+            monkeypatch.setattr(net.loop, "nursery", Nursery())
+            net.loop.spawn(trio.lowlevel.checkpoint)
+            monkeypatch.setattr(net.loop, "nursery", real)
+
+    trio.run(main)
+    assert begun == [True]
