@@ -19,6 +19,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -81,9 +82,12 @@ def _folder_locked(path: bytes) -> Iterator[None]:
         os.close(folder)  # releases the lock
 
 
-def _unlink(path: bytes) -> None:
+def _unlink_own(path: bytes, mine: os.stat_result) -> None:
+    """Remove this file, unless it is another one by now."""
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        now = os.lstat(path)
+        if (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino):
+            os.unlink(path)
 
 
 def _remove_stale(path: bytes) -> None:
@@ -98,7 +102,8 @@ def _remove_stale(path: bytes) -> None:
     try:
         probe.connect(path)
     except ConnectionRefusedError:
-        _unlink(path)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
     except OSError:  # a full backlog, another socket type, no permission: it may be in use
         pass
     finally:
@@ -129,17 +134,17 @@ class Ipc(StreamTransport):
             try:
                 return self._listen(os.path.join(folder, "socket"), options, folder)
             except BaseException:
-                os.rmdir(folder)
+                shutil.rmtree(folder, ignore_errors=True)
                 raise
         return self._listen(address, options, None)
 
     def _listen(self, address: str, options: Options, folder: str | None) -> Listening:
         path = _sockaddr(address)
         try:
-            with contextlib.ExitStack() as undo:
-                sock = undo.enter_context(_new(options))
-                mine = self._bind(sock, path, options, undo)
-                undo.pop_all()
+            with contextlib.ExitStack() as opened:
+                sock = opened.enter_context(_new(options))
+                mine = self._bind(sock, path, options)
+                opened.pop_all()
         except OSError as error:
             hint = f"does its folder exist? {os.path.dirname(address)}" \
                 if error.errno == errno.ENOENT else None
@@ -154,17 +159,15 @@ class Ipc(StreamTransport):
         def release() -> None:
             if os.getpid() != owner:
                 return  # a forked child closes its copy; the file belongs to the parent
-            with contextlib.suppress(OSError):
-                now = os.lstat(full)
-                if (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino):
-                    os.unlink(full)
-                if folder is not None:
+            _unlink_own(full, mine)
+            if folder is not None:
+                with contextlib.suppress(OSError):
                     os.rmdir(folder)
 
         return Listening((sock,), address, release)
 
-    def _bind(self, sock: socket.socket, path: bytes, options: Options,
-              undo: contextlib.ExitStack) -> os.stat_result | None:
+    def _bind(self, sock: socket.socket, path: bytes,
+              options: Options) -> os.stat_result | None:
         """Bind and listen. The socket's file, if it has one."""
         if path[:1] == b"\0":
             sock.bind(path)
@@ -174,10 +177,13 @@ class Ipc(StreamTransport):
         with _folder_locked(path):
             _remove_stale(path)
             sock.bind(path)
-            undo.callback(_unlink, path)
             mine = os.lstat(path)
-            beside(sock, options)
-            sock.listen(options.get("backlog", 1024))  # or it would look stale to others
+            try:
+                beside(sock, options)
+                sock.listen(options.get("backlog", 1024))  # or it would look stale to others
+            except BaseException:
+                _unlink_own(path, mine)
+                raise
         return mine
 
     def connect(self, target: str, options: Options) -> socket.socket:
@@ -193,8 +199,11 @@ class Ipc(StreamTransport):
         return _identity(sock.getsockname())
 
     def local_names(self, target: str, options: Options) -> list[str]:
+        name = _sockaddr(target)
+        if name[:1] != b"\0" and not os.access(name, os.W_OK, effective_ids=True):
+            return []       # connect() would be refused, too
         try:
-            return [_identity(_sockaddr(target))]
+            return [_identity(name)]
         except OSError:
             return []
 

@@ -34,6 +34,8 @@ from mqcore.spi.transport import (
     start_connect,
 )
 
+LOOPBACK: dict[int, str] = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
+
 
 class Target(NamedTuple):
     family: int
@@ -167,8 +169,10 @@ class Tcp(StreamTransport):
         if target.source is not None or options.get("bind_device") or not is_ours(target.sockaddr):
             return []
         everywhere = ("0.0.0.0", "::") if target.family == socket.AF_INET else ("::",)
-        return [_local(target.sockaddr), *(_local((host, target.sockaddr[1]))
-                                           for host in everywhere)]
+        host, port = target.sockaddr[:2]
+        if host in everywhere:      # the kernel takes the loopback address then
+            return [_local((name, port)) for name in (LOOPBACK[target.family], *everywhere)]
+        return [_local(target.sockaddr), *(_local((name, port)) for name in everywhere)]
 
     def names(self, sock: socket.socket) -> tuple[str, str]:
         return both_names("tcp", sock)

@@ -83,6 +83,12 @@ class Connector:
         if self._once:
             self._backoff = None
 
+    @property
+    def detour(self) -> bool:
+        """Whether the connection that was handed over came through a shortcut, and there are
+        targets left if its handshake fails."""
+        return bool(self._behind)
+
     # -- from any thread ---------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -261,13 +267,14 @@ class Connector:
 
     def _handshaken(self) -> None:
         if self.endpoint.state == "handshaking":
+            self._behind = []
             self._since = self.loop.clock()
             self.endpoint.move("connected")
 
     def _lost(self, error: Error | None, fatal: bool, last: bool, carried: bool) -> None:
         if self.endpoint.state not in LINKED:
             return
-        if not last and self._pass_by(error):
+        if not last and not fatal and self._pass_by(error):
             return
         # A peer that completes handshakes and does nothing else is retried with growing pauses, and
         # is not the first one to be tried again where the name has several addresses.
@@ -285,13 +292,15 @@ class Connector:
             self._wait(error, fatal)
 
     def _pass_by(self, error: Error | None) -> bool:
-        """A shortcut whose handshake failed says nothing of its peer: go on to the targets after
-        it, in the same attempt. False: it was no shortcut, or its handshake was complete."""
-        if self.endpoint.state != "handshaking" or not self._behind:
+        """A shortcut that failed says nothing of its peer: go on to the targets after it, in the
+        same attempt. False: it was no shortcut, or its handshake was complete."""
+        if self.endpoint.state != "handshaking" or not self._behind or self._at_once:
             return False
-        self._targets, self._behind = self._behind, []
+        targets, self._behind = self._behind, []
         self.endpoint.move("connecting", error)
-        self._next()
+        if self.endpoint.state == "connecting":     # else an observer has stopped or restarted it
+            self._targets = targets
+            self._next()
         return True
 
     def _failed(self, error: Error) -> None:

@@ -31,6 +31,7 @@ from mqcore.control.hub import (
 )
 from mqcore.control.listener import Listener
 from mqcore.control.route import Route
+from mqcore.control.shortcut import PATIENCE
 from mqcore.control.stats import REASONS, Peer, PeerStats, Stats, both, drops_of
 from mqcore.control.tables import Tables
 from mqcore.errors import (
@@ -107,12 +108,15 @@ class Peers(Tables):
             except Exception as error:  # any error of a plug-in
                 self._not_handed_over(sock, conn, sessions, error, False)
 
+        detour = connector is not None and connector.detour
+        limit = options["handshake_timeout"]
+
         def failed(error: BaseException, fatal: bool) -> None:
             del self.handshakes[handshake]
-            self._not_handed_over(sock, conn, sessions, error, fatal)
+            self._not_handed_over(sock, conn, sessions, error, fatal and not detour)
 
-        handshake = Handshake(self.hub.loop, sock, steps, options["handshake_timeout"], done,
-                              failed)
+        handshake = Handshake(self.hub.loop, sock, steps,
+                              min(limit or PATIENCE, PATIENCE) if detour else limit, done, failed)
         self.handshakes[handshake] = conn
         handshake.sessions = sessions
         handshake.start()
@@ -266,7 +270,7 @@ class Peers(Tables):
         where = conn.remote or conn.endpoint.url
         reason = text or "the connection ended before the handshake was complete"
         error = HandshakeFailed(f"the handshake with {where} failed: {reason}", reason=reason)
-        if told:
+        if told and (fatal or conn.owner is None or not conn.owner.detour):
             with self.hub.lock:  # the control thread arrives here without it
                 self.failed_handshakes += 1
             conn.endpoint.note(error)

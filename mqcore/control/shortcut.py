@@ -35,6 +35,7 @@ from mqcore.spi.credentials import credentials, is_anybody
 from mqcore.spi.transport import Listening
 
 MEMORY = "shm"
+PATIENCE = 1.0  # seconds that the listener's process may take to accept the memory
 PREFIX = "@mqcore.upgrade/"
 _log = logging.getLogger("mqcore")
 
@@ -163,8 +164,10 @@ def transport_of(links: Any, route: Route, options: dict[str, Any]) -> Any:
     if is_anybody(os.geteuid()):
         return transport
     rows = registry.transport_options(MEMORY)
-    for name, value in table.for_link(links.options, (), {}, extra=rows).items():
-        options.setdefault(name, value)
+    own = table.for_link(links.options, (), {}, extra=rows)
+    for row in rows:
+        options[row.name] = own[row.name]
+    options["peer_uid"] = None      # the name is for one user
     return Beside(transport, memory, route.role)
 
 

@@ -246,10 +246,12 @@ def _bind_each(found: list[tuple[int, SockAddr]],
 
 
 def is_ours(sockaddr: SockAddr) -> bool:
-    """Whether this is an address of this machine (of this network namespace). Sends nothing: the
-    kernel reaches an address of its own from that address, or it is a loopback address."""
+    """Whether a connection to this address stays on this machine (in this network namespace). Sends
+    nothing: the kernel reaches an address of its own from that address, or it is a loopback address
+    or the unspecified one."""
     family = socket.AF_INET6 if ":" in sockaddr[0] else socket.AF_INET
-    if ipaddress.ip_address(sockaddr[0].partition("%")[0]).is_loopback:
+    address = ipaddress.ip_address(sockaddr[0].partition("%")[0])
+    if address.is_loopback or address.is_unspecified:
         return True
     try:
         with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:

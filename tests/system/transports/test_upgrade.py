@@ -13,6 +13,7 @@ from waiting import until
 
 import mqcore as mq
 from mqcore.control import shortcut
+from mqcore.spi import registry
 from mqcore.spi.credentials import Credentials
 
 LIMIT = 20
@@ -273,26 +274,64 @@ def test_a_name_behind_which_something_else_answers(ctx, how):
         assert s.stats().reconnects == 0
 
 
-def test_a_listener_that_admits_another_user_only(ctx):
-    """Its shortcut refuses us, with a reason, and its port does not."""
-    bound = ctx.socket("pull", upgrade=True, peer_uid=os.geteuid() + 1)
+def test_the_event_says_why_there_is_no_shared_memory(ctx):
+    bound, url, squatter = squat(ctx)
     s = ctx.socket("push", upgrade=True, reconnect=None)
-    with s.events() as events:
-        s.connect(bound.bind("tcp://127.0.0.1:0").url)
-        s.wait_peers(1, LIMIT)
-        failed = next(event for event in events if event.kind == "HandshakeFailed")
-    assert "but user" in failed.reason and "see peer_uid" in failed.reason
-    assert wires(s) == ["zmtp/3.1"]
+    with squatter, s.events() as events:
+        s.connect(url)
+        near, _ = squatter.accept()
+        with near:
+            near.send(struct.pack("<8sII", b"MQSHM\r\n\0", 1, 2) + b"no")
+            s.wait_peers(1, LIMIT)
+        kinds = iter(events)
+        reasons = [next(kinds).reason for _ in range(2)]    # Connecting, and Connecting again
+    assert reasons[0] == "" and "the peer refused: no" in reasons[1]
+    assert s.stats().failed_handshakes == bound.stats().failed_handshakes == 0
+
+
+@pytest.mark.parametrize("peer_uid", [-1, 12345])
+def test_only_the_same_user_is_admitted(ctx, peer_uid):
+    """`peer_uid` is about shm://, where the program chose a name for other users."""
+    s, _, _ = meet(ctx, "tcp://127.0.0.1:0", there={"upgrade": True, "peer_uid": peer_uid},
+                   ours={"upgrade": True, "peer_uid": peer_uid})
+    assert wires(s) == ["shm"]
+    assert [node.options["peer_uid"] for node in s._links.nodes.values()] == [None]
+
+
+@pytest.mark.parametrize("url", ["tcp://*:0", "tcp://0.0.0.0:0"])
+def test_the_url_that_bind_returns(ctx, url):
+    bound = ctx.socket("pull", upgrade=True)
+    s = ctx.socket("push", connect=bound.bind(url).url, upgrade=True)
+    s.wait_peers(1, LIMIT)
+    assert wires(s) == ["shm"]
+
+
+def test_a_file_that_may_not_be_opened(ctx, tmp_path):
+    """As over ipc; root may open every file, so this asks as another user."""
+    bound = ctx.socket("pull", bind=f"ipc://{tmp_path}/s", upgrade=True)
+    target = registry.transport("ipc")
+    os.chmod(tmp_path / "s", 0)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if os.geteuid() == 0:
+                os.chmod(tmp_path, 0o755)
+                os.setuid(65534)
+            status = target.local_names(f"{tmp_path}/s", {}) != []
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    bound.close()
 
 
 def test_a_peer_that_does_not_fit_says_so_once(ctx):
-    """`reconnect_stop` counts the answer at the port."""
     bound = ctx.socket("pub", upgrade=True)
     s = ctx.socket("push", upgrade=True, reconnect_stop=["handshake"], **FAST)
     endpoint = s.connect(bound.bind("tcp://127.0.0.1:0").url)
     until(lambda: endpoint.state == "stopped")
     assert isinstance(endpoint.error, mq.HandshakeFailed)
-    assert s.stats().failed_handshakes == 2
+    assert s.stats().failed_handshakes == 1
 
 
 def test_the_first_address_of_a_name_comes_first(ctx):
