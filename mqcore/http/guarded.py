@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -41,18 +42,19 @@ def reply(problem: Problem) -> bytes:
 
 class Once:
     """A transport that is closed once. asyncio's over TLS lets go of its connection when it is
-    closed twice, and cannot be aborted then."""
+    closed twice, and cannot be aborted then. `closing()` is called then."""
 
-    def __init__(self, transport: Any) -> None:
+    def __init__(self, transport: Any, closing: Callable[[], None]) -> None:
         self.write, self.abort = transport.write, transport.abort
         self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
         self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
         self.get_write_buffer_size = transport.get_write_buffer_size
-        self._close = transport.close
+        self._close, self._closing = transport.close, closing
 
     def close(self) -> None:
         if not self.is_closing():
             self._close()
+            self._closing()
 
 
 class Corked:
@@ -345,33 +347,38 @@ class Guarded(HttpToolsProtocol):
 class GuardedTalk(WSProtocol):
     """One WebSocket."""
 
+    limits: Limits
     stats: Stats
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.transport = Once(transport)        # type: ignore[assignment]
+        self.moved = 0.0        # when the client had acknowledged more than at the look before
+        self.transport = Once(transport, self._closing)     # type: ignore[assignment]
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         scope: Any = self.scope
         scope["mqcore.connection"] = Corked(self.transport)
 
-    def shutdown(self) -> None:
-        """uvicorn's. A client over TLS that does not answer the close is not waited for."""
-        super().shutdown()
-        if self.transport.is_closing():
-            self.loop.call_later(CLOSING, self._end, -1)
+    def _closing(self) -> None:
+        self.moved = self.loop.time()
+        self.loop.call_later(CLOSING, self._look, -1)
 
-    def _end(self, before: int) -> None:
-        """Cut the connection once the client has read everything: `before` are the bytes that it
-        had acknowledged at the last look."""
+    def _look(self, before: int) -> None:
+        """The connection is being closed. Cut it once the client has read everything, since over
+        TLS it may leave the close unanswered, and if it reads nothing. `before` are the bytes that
+        it had acknowledged at the last look."""
         if self.disconnected:
             return
         left, taken = progress(self.transport)
-        if left or taken != before:
-            self.loop.call_later(CLOSING, self._end, taken)
-        else:
+        now = self.loop.time()
+        if taken != before:
+            self.moved = now
+        elif not left or now - self.moved >= self.limits.send_time:
+            self.stats.slow += left > 0
             self.transport.abort()
+            return
+        self.loop.call_later(CLOSING, self._look, taken)
 
     def handle_ping(self, event: Any) -> None:
         if self.transport.is_closing():

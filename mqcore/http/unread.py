@@ -24,10 +24,11 @@ def progress(transport: asyncio.Transport) -> tuple[int, int]:
     the first is 0 and the second has not changed for a turn of the loop, at least.
     """
     connection = transport.get_extra_info("socket")
+    waiting = transport.get_write_buffer_size()
     try:
         left, = _LEFT.unpack(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)))
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.size)
         acknowledged, = _ACKED.unpack(info)
-    except (AttributeError, OSError, ValueError):       # closed meanwhile
-        return 0, 0
-    return left + transport.get_write_buffer_size(), acknowledged
+    except (AttributeError, OSError, ValueError, struct.error):     # closed meanwhile, or unknown
+        return waiting, 0
+    return left + waiting, acknowledged

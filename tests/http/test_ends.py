@@ -67,11 +67,34 @@ def gate(opened, tmp_path, url, loop, secure, pair):
         yield function
 
 
+def read_to(one, end):
+    found = b""
+    while end not in found:
+        found += one.recv(1) or pytest.fail(f"ended after {found}")
+    return found
+
+
 def stopped(server, within=LIMIT):
     thread = threading.Thread(target=server.stop)
     thread.start()
     thread.join(within)
     return not thread.is_alive()
+
+
+def test_a_websocket_that_says_goodbye_and_reads_nothing_is_cut_off(gate):
+    server, connection = gate(send_time=1.0)
+    one = connection()
+    for _ in range(20):
+        one.sendall(b"POST /log HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900000\r\n\r\n")
+        one.sendall(bytes(900_000))
+        assert b" 201 " in read_to(one, b"}")
+    two = connection()
+    two.sendall(UPGRADE.replace(b"/log", b"/log?from=first"))
+    assert b" 101 " in read_to(two, b"\r\n\r\n")
+    assert two.recv(10)     # the first message has begun
+    two.sendall(b"\x88\x82\0\0\0\0\x03\xe8")
+    until(lambda: server.stats().slow == 1)
+    until(lambda: len(server._serving.server_state.connections) == 1)
 
 
 @pytest.mark.parametrize("asked", [HEALTH, UPGRADE, HEALTH + b"GET", b""])
