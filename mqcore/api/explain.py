@@ -20,7 +20,7 @@ def _set(endpoint: Any, peers: list[Any], links: Any) -> str:
 def _listening(endpoint: Any, here: list[Any], links: Any) -> str:
     if here:
         text = f"{len(here)} connected"
-    elif any(peer.endpoint == endpoint.url for peer in tuple(links.gone.values())):
+    elif any(peer.endpoint == endpoint.url for peer in list(links.gone.values())):
         text = "no peer is connected now"
     else:
         text = "no peer has connected yet"

@@ -103,7 +103,7 @@ class Closing(Peers):
         with self.hub.lock:
             sources = [node for node in list(self.nodes.values())
                        if isinstance(node, (Listener, Follower))]
-            for endpoint in tuple(self.nodes):
+            for endpoint in list(self.nodes):
                 if endpoint.kind == "bind":
                     inproc.forget(self, endpoint)
         for source in sources:
@@ -113,7 +113,7 @@ class Closing(Peers):
         with self.hub.lock:
             connectors = [node for node in list(self.nodes.values())
                           if isinstance(node, Connector)]
-            for endpoint in tuple(self.nodes):
+            for endpoint in list(self.nodes):
                 inproc.forget(self, endpoint)
         for connector in connectors:  # first: the peers end, too, when they hear of it
             connector.stop()
@@ -127,7 +127,7 @@ class Closing(Peers):
         self.core._unwatch()
         self.idle.stop()
         report = self._closing_report(self.core._accounts(), unacked, started)
-        for endpoint in tuple(self.nodes):
+        for endpoint in list(self.nodes):
             endpoint.move("closed")
         self.hub.forget(self)
         self.report = report

@@ -36,7 +36,7 @@ class Endpoints(Peers):
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        return tuple(endpoint for endpoint in tuple(self.nodes) if endpoint.of is None)
+        return tuple(endpoint for endpoint in list(self.nodes) if endpoint.of is None)
 
     def _prepare(self, text: str, role: str,
                  given: Mapping[str, Any]) -> tuple[Route, dict[str, Any]]:
@@ -146,7 +146,7 @@ class Endpoints(Peers):
         double them: it gives the endpoint of the first."""
         if self.plugin.name not in ONCE or self.core.closed:
             return None
-        return next((endpoint for endpoint in tuple(self.nodes)
+        return next((endpoint for endpoint in list(self.nodes)
                      if endpoint.kind == "connect" and endpoint.of is None
                      and text in (endpoint.given, endpoint.url) and endpoint.asked == given
                      and endpoint.state not in ("stopped", "closed")), None)
@@ -213,7 +213,7 @@ class Endpoints(Peers):
     def find(self, at: Any, kind: str) -> Endpoint:
         if isinstance(at, Endpoint) and at.kind == kind and at in self.nodes:
             return at  # and no other one of the same address
-        for endpoint in tuple(self.nodes):  # other threads add and remove some
+        for endpoint in list(self.nodes):  # other threads add and remove some
             if endpoint.kind == kind and (endpoint.of is None and
                                           str(at) in (endpoint.url, endpoint.given)):
                 return endpoint
