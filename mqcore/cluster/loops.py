@@ -20,7 +20,16 @@ from typing import Any
 
 from mqcore.base.threads import LOOK
 from mqcore.binding.sleep import Nap, in_trio, running_loop
-from mqcore.cluster.calling import Calling, cut_off, forked, gone, look_at, nothing, twice
+from mqcore.cluster.calling import (
+    Calling,
+    contained,
+    cut_off,
+    forked,
+    gone,
+    look_at,
+    nothing,
+    twice,
+)
 from mqcore.cluster.errors import NodeClosed, split
 from mqcore.cluster.timers import Timers
 from mqcore.errors import StateError
@@ -255,7 +264,7 @@ class AsyncioLoop(Loop):
         if pool is None:
             pool = self.pools[count] = ThreadPoolExecutor(count, "mqcore-cluster")
         # the thread continues the caller's trace, as asyncio.to_thread() does
-        return await self.loop.run_in_executor(pool, copy_context().run, _contained,
+        return await self.loop.run_in_executor(pool, copy_context().run, contained,
                                                function, *args)
 
     def _post(self, function: Callable[..., Any], *args: Any) -> None:
@@ -325,16 +334,20 @@ class TrioLoop(Loop):
         self.bell: Nap | None = None
         self.begun, self.ended = trio.Event(), trio.Event()
         self._exiting = False
-        # Ctrl-C between two of its lines would leave the nursery a task that never runs
-        self._start_soon: Callable[..., None] = trio.lowlevel.enable_ki_protection(
-            lambda nursery, function: nursery.start_soon(function))
+        # for what Ctrl-C between two lines would leave half done, such as the start of a task
+        self._safely: Callable[..., Any] = trio.lowlevel.enable_ki_protection(
+            lambda function, *args: function(*args))
 
     async def start(self) -> None:
         # a task of its own: trio's scopes end in the task that they began in, and the task
         # that closes a node may be another one than joined it, or one of the node's own
-        self.task = self.trio.lowlevel.spawn_system_task(self._hold)
-        with self.trio.CancelScope(shield=True):
-            await self.begun.wait()
+        self.task = self._safely(self.trio.lowlevel.spawn_system_task, self._hold)
+        try:
+            with self.trio.CancelScope(shield=True):
+                await self.begun.wait()
+        except KeyboardInterrupt:
+            await self.aclose()
+            raise
 
     async def _hold(self) -> None:
         try:
@@ -343,7 +356,7 @@ class TrioLoop(Loop):
                 self.begun.set()
                 await self.trio.sleep_forever()
         except* (KeyboardInterrupt, SystemExit) as exits:   # Ctrl-C between the lines of spawn()
-            self._exit(exits)
+            self._safely(self._exit, exits)
         except* Exception as errors:        # none is expected, see spawn()
             self.trouble(errors)
         finally:
@@ -371,7 +384,8 @@ class TrioLoop(Loop):
             self.trouble(error)
 
     async def _raise(self, error: BaseException) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread() \
+                or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             raise error     # this run ends, and no other one
         signal.raise_signal(signal.SIGINT)
 
@@ -398,7 +412,7 @@ class TrioLoop(Loop):
                     exits, others = split(error, (KeyboardInterrupt, SystemExit))
                     cancelled, ours = split(others, self.trio.Cancelled)
                     if exits is not None:
-                        self._exit(exits)
+                        self._safely(self._exit, exits)
                     if ours is not None:
                         self.trouble(ours)
                     if cancelled is error:
@@ -407,7 +421,7 @@ class TrioLoop(Loop):
                         raise cancelled from None
 
         try:
-            self._start_soon(self.nursery, run)
+            self._safely(self.nursery.start_soon, run)
         except RuntimeError:        # the node has left, or trio's run is over before it
             return nothing
         return scope.cancel
@@ -443,7 +457,7 @@ class TrioLoop(Loop):
 
     async def _thread(self, limiter: Any, function: Callable[..., Any], *args: Any) -> Any:
         # abandon_on_cancel: a plain handler that never returns does not keep a node from leaving
-        return await self.trio.to_thread.run_sync(_contained, function, *args, limiter=limiter,
+        return await self.trio.to_thread.run_sync(contained, function, *args, limiter=limiter,
                                                   abandon_on_cancel=True)
 
     def _post(self, function: Callable[..., Any], *args: Any) -> None:
@@ -470,8 +484,9 @@ class TrioLoop(Loop):
                 calling.finish(error=error)     # the caller's thread raises it
 
     async def aclose(self) -> None:
-        with self.trio.CancelScope(shield=True):
-            await self.begun.wait()     # another task may be within start()
+        while not self.begun.is_set():      # another task is within start()
+            with self.trio.CancelScope(shield=True), suppress(KeyboardInterrupt):
+                await self.begun.wait()
         self.nursery.cancel_scope.cancel()
         if self._within(self.trio.lowlevel.current_task()):
             return          # a handler has closed its node; this cancels it
@@ -483,14 +498,6 @@ class TrioLoop(Loop):
         while task is not None and task is not self.task:
             task = task.parent_nursery.parent_task if task.parent_nursery else None
         return task is not None
-
-
-def _contained(function: Callable[..., Any], *args: Any) -> Any:
-    """A future cannot carry StopIteration: who waits for it would wait for ever."""
-    try:
-        return function(*args)
-    except StopIteration as error:
-        raise RuntimeError("it raised StopIteration") from error
 
 
 def loop_here(trouble: Callable[[BaseException], None],

@@ -2,16 +2,19 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 
 import pytest
 import trio
+from programs import environment
 
 import mqcore as mq
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
-from mqcore.cluster import node
+from mqcore.cluster import loops, node
 from mqcore.testing import until
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
@@ -243,6 +246,15 @@ def test_a_node_leaves_that_trio_cuts_short(key, monkeypatch, end):
         signal.signal(signal.SIGINT, before)
 
 
+def interrupts(main):
+    """Run it where Ctrl-C is Python's."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        trio.run(main)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Interrupts:
     """Ctrl-C comes in one request, and in each other as it is cancelled."""
 
@@ -283,11 +295,7 @@ def test_the_program_is_interrupted_once(key):
             except KeyboardInterrupt:
                 heard.append("in its cleanup")
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        trio.run(main)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    interrupts(main)
     assert heard == ["in time"]
 
 
@@ -311,3 +319,77 @@ def test_no_ctrl_c_comes_while_a_task_begins(key, monkeypatch):
 
     trio.run(main)
     assert begun == [True]
+
+
+def test_a_second_ctrl_c_does_not_hide_the_first(key, monkeypatch):
+    """It comes while the first one is handed on."""
+    protected = []
+
+    async def main():
+        net = await cluster.ajoin(key, udp=False).__aenter__()
+        real = net.loop._exit
+
+        def hand_on(error):
+            protected.append(trio.lowlevel.currently_ki_protected())
+            real(error)
+
+        async def interrupted():
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(net.loop, "_exit", hand_on)
+        net.loop.spawn(interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            await trio.sleep(LIMIT)
+        await net.loop.ended.wait()
+
+    interrupts(main)
+    assert protected == [True]
+
+
+@pytest.mark.parametrize("moment", ["start", "aclose"])
+def test_ctrl_c_while_a_node_begins_or_ends(key, monkeypatch, moment):
+    """Its tasks end, although the program goes on."""
+    real, made = getattr(loops.TrioLoop, moment), []
+
+    async def interrupted(self):
+        made.append(self)
+        self._safely(signal.raise_signal, signal.SIGINT)    # and so at the next checkpoint
+        await real(self)
+
+    async def main():
+        monkeypatch.setattr(loops.TrioLoop, moment, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            async with cluster.ajoin(key, udp=False):
+                pass
+        with trio.fail_after(LIMIT):
+            await made[0].ended.wait()
+
+    interrupts(main)
+
+
+IGNORING = """
+import signal, sys, trio
+from mqcore import cluster
+class Exits:
+    async def request(self, req):
+        raise SystemExit(7)
+async def main():
+    async with cluster.ajoin(cluster.Key.generate(), udp=False) as net:
+        await net.aserve("it", Exits()).astart()
+        try:
+            await net.arequest("it", b"", timeout=50)
+        except cluster.ClusterError:
+            pass
+        await trio.sleep(50)
+        print("not interrupted")
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+trio.run(main)
+"""
+
+
+def test_a_handler_that_exits_where_ctrl_c_is_ignored():
+    """In a shell's background job, say. The run ends all the same, as trio ends then."""
+    done = subprocess.run([sys.executable, "-c", IGNORING], capture_output=True, text=True,
+                          timeout=120, env=environment())
+    assert done.returncode and not done.stdout
+    assert "SystemExit: 7" in done.stderr
