@@ -114,11 +114,3 @@ def look_at(task: Any) -> None:
     """Else asyncio logs an exception that was never retrieved."""
     if not task.cancelled():
         task.exception()
-
-
-def contained(function: Callable[..., Any], *args: Any) -> Any:
-    """A future cannot carry StopIteration: who waits for it would wait for ever."""
-    try:
-        return function(*args)
-    except StopIteration as error:
-        raise RuntimeError("it raised StopIteration") from error

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from mqcore.errors import MORE_FILES, NO_FILES, Error, Timeout
 
 
@@ -72,6 +75,14 @@ def split(error: BaseException | None,
     if isinstance(error, BaseExceptionGroup):
         return error.split(kinds)
     return (error, None) if isinstance(error, kinds) else (None, error)
+
+
+def contained(function: Callable[..., Any], *args: Any) -> Any:
+    """A future cannot carry StopIteration: who waits for it would wait for ever."""
+    try:
+        return function(*args)
+    except StopIteration as error:
+        raise RuntimeError("it raised StopIteration") from error
 
 
 # -- calls on services -----------------------------------------------------------------------------

@@ -20,17 +20,8 @@ from typing import Any
 
 from mqcore.base.threads import LOOK
 from mqcore.binding.sleep import Nap, in_trio, running_loop
-from mqcore.cluster.calling import (
-    Calling,
-    contained,
-    cut_off,
-    forked,
-    gone,
-    look_at,
-    nothing,
-    twice,
-)
-from mqcore.cluster.errors import NodeClosed, split
+from mqcore.cluster.calling import Calling, cut_off, forked, gone, look_at, nothing, twice
+from mqcore.cluster.errors import NodeClosed, contained, split
 from mqcore.cluster.timers import Timers
 from mqcore.errors import StateError
 
@@ -334,6 +325,7 @@ class TrioLoop(Loop):
         self.bell: Nap | None = None
         self.begun, self.ended = trio.Event(), trio.Event()
         self._exiting = False
+        self.task: Any = None
         # for what Ctrl-C between two lines would leave half done, such as the start of a task
         self._safely: Callable[..., Any] = trio.lowlevel.enable_ki_protection(
             lambda function, *args: function(*args))
@@ -384,8 +376,7 @@ class TrioLoop(Loop):
             self.trouble(error)
 
     async def _raise(self, error: BaseException) -> None:
-        if threading.current_thread() is not threading.main_thread() \
-                or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        if threading.current_thread() is not threading.main_thread():
             raise error     # this run ends, and no other one
         signal.raise_signal(signal.SIGINT)
 
@@ -484,9 +475,12 @@ class TrioLoop(Loop):
                 calling.finish(error=error)     # the caller's thread raises it
 
     async def aclose(self) -> None:
-        while not self.begun.is_set():      # another task is within start()
-            with self.trio.CancelScope(shield=True), suppress(KeyboardInterrupt):
-                await self.begun.wait()
+        if self.task is None:       # Ctrl-C came before it began
+            self.ended.set()
+            return
+        if not self.begun.is_set():
+            with self.trio.CancelScope(shield=True):
+                await self.begun.wait()     # another task is within start()
         self.nursery.cancel_scope.cancel()
         if self._within(self.trio.lowlevel.current_task()):
             return          # a handler has closed its node; this cancels it

@@ -41,20 +41,34 @@ def reply(problem: Problem) -> bytes:
 
 
 class Once:
-    """A transport that is closed once. asyncio's over TLS lets go of its connection when it is
-    closed twice, and cannot be aborted then. `closing()` is called then."""
+    """A WebSocket's transport, which is closed once (asyncio's over TLS lets go of its connection
+    when it is closed twice, and cannot be aborted then), and gently: it ends its sending direction
+    and reads on. A pong that came after the close would have the kernel throw away what the client
+    has not got yet. `closing()` is called then, and ends it."""
 
     def __init__(self, transport: Any, closing: Callable[[], None]) -> None:
-        self.write, self.abort = transport.write, transport.abort
-        self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
+        self.abort, self.get_extra_info = transport.abort, transport.get_extra_info
         self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
         self.get_write_buffer_size = transport.get_write_buffer_size
-        self._close, self._closing = transport.close, closing
+        self._transport, self._closing, self._closed = transport, closing, False
+
+    def is_closing(self) -> bool:
+        return self._closed or bool(self._transport.is_closing())
+
+    def write(self, data: bytes) -> None:
+        if not self.is_closing():
+            self._transport.write(data)
 
     def close(self) -> None:
-        if not self.is_closing():
-            self._close()
-            self._closing()
+        if self.is_closing():
+            return
+        self._closed = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._transport.resume_reading()    # until the client ends its side
+        else:
+            self._transport.close()
+        self._closing()
 
 
 class Corked:
@@ -92,9 +106,14 @@ class Corked:
         """Whether no client reads the answer any more. uvicorn then expects none."""
         if not self.is_closing():
             return False
+        self.left()
+        return True
+
+    def left(self) -> None:
+        """The client has gone, and the request in progress hears of it."""
         if self.cycle is not None:
             self.cycle.disconnected = True
-        return True
+            self.cycle.message_event.set()
 
     def cut(self) -> None:
         """End the connection in the middle of a request."""
@@ -159,12 +178,16 @@ class Guarded(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """uvicorn tells only the last request, and others may wait behind the one in progress."""
         self._sleep()
-        cycle, self.corked.cycle = self.corked.cycle, None
-        if cycle is not None:
-            cycle.disconnected = True
-            cycle.message_event.set()
+        self.corked.left()
+        self.corked.cycle = None
         self.pipeline.clear()
         super().connection_lost(exc)
+
+    def eof_received(self) -> None:
+        """The transport closes itself, once the client has read what is written. It gets no more
+        answers."""
+        self.corked.left()
+        self._rest(closing=True)
 
     def shutdown(self) -> None:
         """uvicorn's. A client over TLS that does not answer the close is not waited for."""
@@ -353,6 +376,7 @@ class GuardedTalk(WSProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.moved = 0.0        # when the client had acknowledged more than at the look before
+        self.taken = 0          # bytes that it had acknowledged at the ping
         self.transport = Once(transport, self._closing)     # type: ignore[assignment]
 
     def handle_connect(self, event: Any) -> None:
@@ -360,14 +384,31 @@ class GuardedTalk(WSProtocol):
         scope: Any = self.scope
         scope["mqcore.connection"] = Corked(self.transport)
 
+    def data_received(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            super().data_received(data)
+
+    def eof_received(self) -> None:
+        """Without a close frame: the client has gone."""
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    def shutdown(self) -> None:
+        """uvicorn's, which would close with 1012. The talk hears of the end, and says why."""
+        self.stop_keepalive()
+        if self.handshake_complete and not self.close_sent:
+            self._closing()
+        else:
+            super().shutdown()
+
     def _closing(self) -> None:
         self.moved = self.loop.time()
         self.loop.call_later(CLOSING, self._look, -1)
 
     def _look(self, before: int) -> None:
-        """The connection is being closed. Cut it once the client has read everything, since over
-        TLS it may leave the close unanswered, and if it reads nothing. `before` are the bytes that
-        it had acknowledged at the last look."""
+        """The connection is being closed. Cut it once the client has read everything, since it may
+        leave the close unanswered, and if it reads nothing. `before` are the bytes that it had
+        acknowledged at the last look."""
         if self.disconnected:
             return
         left, taken = progress(self.transport)
@@ -379,6 +420,20 @@ class GuardedTalk(WSProtocol):
             self.transport.abort()
             return
         self.loop.call_later(CLOSING, self._look, taken)
+
+    def send_keepalive_ping(self) -> None:
+        super().send_keepalive_ping()
+        self.taken = progress(self.transport)[1]
+
+    def keepalive_timeout(self) -> None:
+        """uvicorn's. A client that reads on has not come to the ping yet."""
+        left, taken = progress(self.transport)
+        if left and taken != self.taken:
+            self.taken = taken
+            self.pong_timer = self.loop.call_later(self.limits.send_time, self.keepalive_timeout)
+            return
+        super().keepalive_timeout()
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": 1011})
 
     def handle_ping(self, event: Any) -> None:
         if self.transport.is_closing():

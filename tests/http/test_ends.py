@@ -20,6 +20,7 @@ LIMIT = 60
 LARGE = 20_000_000      # more than the kernels of both sides hold
 UPGRADE = (b"GET /log HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
            b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+SSE = b"GET /log HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
 HEALTH = b"GET /-/health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 ASK = b"POST /ask HTTP/1.1\r\nhost: localhost\r\n%scontent-length: 1\r\n\r\nx"
 
@@ -81,20 +82,63 @@ def stopped(server, within=LIMIT):
     return not thread.is_alive()
 
 
-def test_a_websocket_that_says_goodbye_and_reads_nothing_is_cut_off(gate):
-    server, connection = gate(send_time=1.0)
+def fill(connection, count):
+    """Messages of 900 kB in the topic."""
     one = connection()
-    for _ in range(20):
+    for _ in range(count):
         one.sendall(b"POST /log HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900000\r\n\r\n")
         one.sendall(bytes(900_000))
         assert b" 201 " in read_to(one, b"}")
-    two = connection()
-    two.sendall(UPGRADE.replace(b"/log", b"/log?from=first"))
-    assert b" 101 " in read_to(two, b"\r\n\r\n")
-    assert two.recv(10)     # the first message has begun
-    two.sendall(b"\x88\x82\0\0\0\0\x03\xe8")
+
+
+def from_first(connection, asked=UPGRADE):
+    """A client of the whole topic, which has read no more than the beginning of its answer."""
+    one = connection()
+    one.sendall(asked.replace(b"/log", b"/log?from=first"))
+    found = read_to(one, b"\r\n\r\n")
+    assert b" 101 " in found or b" 200 " in found
+    assert one.recv(10)     # the first message has begun
+    return one
+
+
+def test_a_websocket_that_says_goodbye_and_reads_nothing_is_cut_off(gate):
+    server, connection = gate(send_time=1.0)
+    fill(connection, 20)
+    one = from_first(connection)
+    one.sendall(b"\x88\x82\0\0\0\0\x03\xe8")
     until(lambda: server.stats().slow == 1)
     until(lambda: len(server._serving.server_state.connections) == 1)
+
+
+def test_a_websocket_that_is_behind_gets_all_of_it_when_the_server_stops(gate):
+    """Also if a pong comes after the close frame was written."""
+    server, connection = gate(drain=300.0)
+    fill(connection, 1)
+    one = from_first(connection)
+    until(lambda: server.stats().delivered == 1)
+    thread = threading.Thread(target=server.stop)
+    thread.start()
+    until(server._serving.gateway.ending.is_set)
+    one.sendall(b"\x8a\x80\0\0\0\0")
+    found = b""
+    while data := one.recv(65536):
+        found += data
+    thread.join(LIMIT)
+    assert len(found) > 900_000
+    assert found.endswith(b"\x03\xe9the gateway ends; connect again later")
+
+
+@pytest.mark.parametrize("asked", [UPGRADE, SSE])
+def test_a_stream_whose_client_ends_its_side_is_over(gate, asked, loop, secure):
+    """It would take messages that no client gets."""
+    if loop == "uvloop" and secure and asked == SSE:
+        pytest.skip("uvloop does not tell of the end of a TLS connection that has bytes to write")
+    server, connection = gate(send_time=1.0, idle_time=0.5, header_time=0.5)
+    fill(connection, 20)
+    one = from_first(connection, asked)
+    one.shutdown(socket.SHUT_WR)
+    until(lambda: server.stats().streams == 0)
+    until(lambda: not server._serving.server_state.connections)
 
 
 @pytest.mark.parametrize("asked", [HEALTH, UPGRADE, HEALTH + b"GET", b""])
