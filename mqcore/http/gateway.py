@@ -110,11 +110,13 @@ class Gateway:
         except Problem as problem:
             await self._refuse(exchange, problem, scope, receive, send)
         except asyncio.CancelledError:      # `drain` is over
-            if exchange is None or scope["type"] == "websocket" or not self.ending.is_set():
+            if exchange is None or not self.ending.is_set():
                 raise
-            if exchange.started:
+            talks = scope["type"] == "websocket"
+            if exchange.started or talks:
                 exchange.cut()
-            await self._refuse(exchange, self._ended(HARM), scope, receive, send)
+            if not talks:
+                await self._refuse(exchange, self._ended(HARM), scope, receive, send)
         except Exception as error:
             await self._refuse(exchange, self._trouble(error, scope, self.ending), scope, receive,
                                send)

@@ -26,7 +26,7 @@ from mqcore.http.problem import TYPE, Problem
 from mqcore.http.unread import progress
 
 PIPELINED = 16              # requests of one connection that wait for their turn
-UNREAD = 256 << 10          # bytes of pongs that a client leaves unread
+UNREAD = 256 << 10          # bytes of pongs that a client leaves unread, or sends after the close
 DISCARD = 2.0               # seconds that a refused body is read for
 CLOSING = 0.5               # seconds between two looks at a connection that is being closed
 _log = logging.getLogger("mqcore.http.server")
@@ -377,6 +377,7 @@ class GuardedTalk(WSProtocol):
         super().connection_made(transport)
         self.moved = 0.0        # when the client had acknowledged more than at the look before
         self.taken = 0          # bytes that it had acknowledged at the ping
+        self.discarded = 0      # bytes that came after the close
         self.transport = Once(transport, self._closing)     # type: ignore[assignment]
 
     def handle_connect(self, event: Any) -> None:
@@ -387,11 +388,17 @@ class GuardedTalk(WSProtocol):
     def data_received(self, data: bytes) -> None:
         if not self.transport.is_closing():
             super().data_received(data)
+            return
+        self.discarded += len(data)
+        if self.discarded > UNREAD:
+            self.transport.pause_reading()
 
     def eof_received(self) -> None:
-        """Without a close frame: the client has gone."""
+        """The transport closes itself, once the client has read what is written. Without a close
+        frame the talk is over, too."""
         if not self.transport.is_closing():
-            self.transport.abort()
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006})
+            self._closing()
 
     def shutdown(self) -> None:
         """uvicorn's, which would close with 1012. The talk hears of the end, and says why."""
