@@ -163,9 +163,9 @@ def test_a_reader_that_sleeps_loses_its_own_events_only(monkeypatch):
     with mq.Context(monitor=True) as context:
         watcher = context._monitor
         sleeper = child(SUBSCRIBES, watcher.events)
-        sleeper.send_signal(19)
         try:
-            until(lambda: context._hub.observers)
+            until(lambda: context._hub.observers)   # its subscription is here, not only on its way
+            sleeper.send_signal(19)
             pull = context.socket("pull")
             sleeping = next(iter(watcher._events.stats().peers))
             while not watcher._events.stats().peers[sleeping].dropped:
