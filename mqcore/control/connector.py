@@ -206,9 +206,7 @@ class Connector:
                 self._sock = self.transport.connect(target, self.options)
                 self.loop.add_writer(self._sock.fileno(), self._writable)
             except Exception as error:
-                if not isinstance(target, Shortcut):
-                    self._failure = self._explain(error)
-                self._drop()
+                self._unreached(error)
                 continue
             self._limit("it does not answer")
             return
@@ -225,16 +223,13 @@ class Connector:
             failure = OSError(number, os.strerror(number)) if number else None
         except Exception as error:  # a plug-in failed
             failure = error
-        shortcut = isinstance(self._tried, Shortcut)
         if failure is not None:
-            if not shortcut:
-                self._failure = self._explain(failure)
-            self._drop()
+            self._unreached(failure)
             self._next()
             return
         self.loop.remove(sock.fileno())
         self._sock = None  # belongs to the callee from here on
-        behind = self._targets if shortcut else []
+        behind = self._targets if isinstance(self._tried, Shortcut) else []
         self._cancel()
         self._behind = behind
         try:
@@ -247,6 +242,12 @@ class Connector:
                 self._failed(self._explain(error))
             if not isinstance(error, (Error, OSError)):
                 raise
+
+    def _unreached(self, error: BaseException) -> None:
+        """The target that was tried is not there. Of a shortcut that is no failure."""
+        if not isinstance(self._tried, Shortcut):
+            self._failure = self._explain(error)
+        self._drop()
 
     def _limit(self, what: str) -> None:
         """Start the connect_timeout of the look-up or of one address."""

@@ -4,7 +4,7 @@ that both have `upgrade=True`.
 A listener opens a shortcut beside each socket that it binds: a listener of shm, at an abstract
 name made of the user and of what the socket is bound to (`local_name` in spi/transport.py). It
 opens before the socket listens and closes before it does, and what it is bound to belongs to one
-socket only, so whoever finds the name there would have reached the same listener. A connector tries
+socket only. So a connector that finds the name would have reached the same listener. It tries
 the shortcuts of each target before the target. A connection through one is a connection of shm. The
 endpoint stays what it was, and the peer has the addresses of the shortcut.
 
@@ -121,13 +121,10 @@ class Beside:
 
         try:
             listening = self.transport.listen(address, {**options, "listen.beside": open_shortcut})
-        except BaseException:
-            for shortcut in shortcuts.values():
+            used = [shortcuts.pop(sock.fileno(), None) for sock in listening.sockets]
+        finally:
+            for shortcut in shortcuts.values():     # of sockets that are closed again
                 _close(shortcut)
-            raise
-        used = [shortcuts.pop(sock.fileno(), None) for sock in listening.sockets]
-        for shortcut in shortcuts.values():
-            _close(shortcut)
         opened = [sock for shortcut in used if shortcut is not None for sock in shortcut.sockets]
         return Listening((*opened, *listening.sockets), listening.address, listening.release)
 

@@ -409,8 +409,9 @@ class GuardedTalk(WSProtocol):
             super().shutdown()
 
     def _closing(self) -> None:
-        self.moved = self.loop.time()
-        self.loop.call_later(CLOSING, self._look, -1)
+        looks, self.moved = self.moved > 0, self.loop.time()
+        if not looks:
+            self.loop.call_later(CLOSING, self._look, -1)
 
     def _look(self, before: int) -> None:
         """The connection is being closed. Cut it once the client has read everything, since it may

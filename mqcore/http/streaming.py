@@ -117,7 +117,7 @@ async def frames(exchange: Exchange, feed: Feed, position: int, lost: int
             lost = 0
         for item in items:
             yield item
-            exchange.stats.delivered += 1       # the next is asked for once this one is written
+            exchange.stats.delivered += 1       # the caller has written it when it goes on
         if items or more:
             await asyncio.sleep(0)
             continue

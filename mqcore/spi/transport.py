@@ -11,15 +11,17 @@ no state.
 
 Callers and threads:
 
-    check      the caller of bind() and connect(); never blocks, does not use the network
-    listen     the caller of bind(); may block for a name look-up, but not longer
-    adopt      the caller of connect(); never blocks
-    may_block  the control thread; never blocks
-    resolve    a short-lived worker if may_block() is true, else the control thread
-    connect    the control thread, once per target and attempt; must never block
-    finish     the control thread, when the connecting descriptor became writable; never blocks
-    tune       the control thread, for each accepted descriptor; never blocks
-    names, pid the control thread or an application's; never blocks
+    check        the caller of bind() and connect(); never blocks, does not use the network
+    listen       the caller of bind(); may block for a name look-up, but not longer
+    adopt        the caller of connect(); never blocks
+    may_block    the control thread; never blocks
+    resolve      a short-lived worker if may_block() is true, else the control thread
+    connect      the control thread, once per target and attempt; must never block
+    finish       the control thread, when the connecting descriptor became writable; never blocks
+    tune         the control thread, for each accepted descriptor; never blocks
+    local_name   the caller of bind(); never blocks
+    local_names  the control thread, before each attempt; never blocks
+    names, pid   the control thread or an application's; never blocks
 
 `address` is the decoded text between "://" and "?". `options` maps every option's name to its
 checked value (endpoint over socket over default). `socket.socket` objects are always non-blocking
@@ -126,7 +128,7 @@ class StreamTransport:
 
     def local_names(self, target: Any, options: Options) -> list[str]:
         """For `upgrade`: the local_name() of every socket that would accept a connection to this
-        target. Empty for a target on another machine. On the thread of resolve(); never blocks."""
+        target. Empty for a target on another machine."""
         return []
 
     def names(self, sock: socket.socket) -> tuple[str, str]:

@@ -236,11 +236,7 @@ def test_a_node_leaves_that_trio_cuts_short(key, monkeypatch, end):
                 kinds.append((await events.anext(LIMIT)).kind)
             assert "failed" not in kinds
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        trio.run(main)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    interrupts(main)
 
 
 def interrupts(main):
