@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from mqcore.api import debugging
+from mqcore.api.turnstile import FIRST, NONE, Turnstile
 from mqcore.base.native import threading
 from mqcore.base.virtual import monotonic
 from mqcore.binding.sleep import running_task
@@ -41,38 +42,58 @@ class RequestCalls:
         return await self._arequest(data, timeout, MSG)
 
     def _request(self: Any, data: Any, timeout: Any, kind: int) -> Any:
-        self._usable()
-        limit = limit_of(timeout, self.recv_timeout)
-        if not self._turnstile.acquire(limit):
-            self._late(timeout)
+        limit = self._limit(timeout)
+        turnstile: Turnstile = self._turnstile
+        # the way of a caller who meets nobody: as few calls of Python as can be
+        if not turnstile.line and turnstile.first.acquire(False):
+            place = FIRST
+        else:
+            place = self._in_turn(turnstile.acquire(limit), timeout)
         try:
-            return self._exchange(data, timeout, kind, limit)
+            if place == FIRST:
+                return self._exchange(data, timeout, kind, limit)
+            with self._beside() as line:
+                return line._exchange(data, timeout, kind, limit)
         finally:
-            self._turnstile.release()
+            turnstile.release(place)
 
     async def _arequest(self: Any, data: Any, timeout: Any, kind: int) -> Any:
-        self._usable()
-        limit = limit_of(timeout, self.recv_timeout)
-        if not await self._turnstile.aacquire(limit):
-            self._late(timeout)
+        limit = self._limit(timeout)
+        turnstile: Turnstile = self._turnstile
+        if not turnstile.line and turnstile.first.acquire(False):
+            place = FIRST
+        else:
+            place = self._in_turn(await turnstile.aacquire(limit), timeout)
         try:
-            return await self._aexchange(data, timeout, kind, limit)
+            if place == FIRST:
+                return await self._aexchange(data, timeout, kind, limit)
+            with self._beside() as line:
+                return await line._aexchange(data, timeout, kind, limit)
         finally:
-            self._turnstile.release()
+            turnstile.release(place)
+
+    def _in_turn(self: Any, place: int, timeout: Any) -> int:
+        if place == NONE:
+            self._late(timeout)
+        return place
+
+    def _limit(self: Any, timeout: Any) -> float | None:
+        whole = self.recv_timeout if timeout is ... else timeout
+        return None if whole is None else limit_of(whole)
 
     def _exchange(self: Any, data: Any, timeout: Any, kind: int, limit: float | None) -> Any:
         """Send and receive on this line. `timeout` is the caller's argument."""
-        self._usable()
+        left = ... if limit is None else self._send_left(limit)
         try:
             if isinstance(data, (list, tuple)):
-                self.send_parts(data, timeout=self._send_left(limit))
+                self.send_parts(data, timeout=left)
             else:
-                self.send(data, timeout=self._send_left(limit))
+                self.send(data, timeout=left)
         except SendTimeout as error:
             self._unsent(timeout, error)
         try:
             take = self.recv_msg if kind == MSG else self.recv
-            return take(timeout=left_of(limit))
+            return take(timeout=None if limit is None else left_of(limit))
         except RecvTimeout as error:
             self._unanswered(timeout, error)
         except BaseException:
@@ -80,13 +101,13 @@ class RequestCalls:
             raise
 
     async def _aexchange(self: Any, data: Any, timeout: Any, kind: int, limit: float | None) -> Any:
-        self._usable()
+        left = ... if limit is None else self._send_left(limit)
         try:
-            await self._asend(data, not isinstance(data, (list, tuple)), self._send_left(limit))
+            await self._asend(data, not isinstance(data, (list, tuple)), left)
         except SendTimeout as error:
             self._unsent(timeout, error)
         try:
-            return await self._arecv(kind, None, left_of(limit))
+            return await self._arecv(kind, None, None if limit is None else left_of(limit))
         except RecvTimeout as error:
             self._unanswered(timeout, error)
         except BaseException:
@@ -143,44 +164,16 @@ class ConcurrentRequestCalls(RequestCalls):
 
     __slots__ = ()
 
-    def _request(self: Any, data: Any, timeout: Any, kind: int) -> Any:
-        self._usable()
-        limit = limit_of(timeout, self.recv_timeout)
-        if not self._turnstile.acquire(limit):
-            self._late(timeout)
-        try:
-            if not self._own.acquire(False):
-                with self._beside() as line:
-                    return line._exchange(data, timeout, kind, limit)
-            try:
-                return self._exchange(data, timeout, kind, limit)
-            finally:
-                self._own.release()
-        finally:
-            self._turnstile.release()
-
-    async def _arequest(self: Any, data: Any, timeout: Any, kind: int) -> Any:
-        self._usable()
-        limit = limit_of(timeout, self.recv_timeout)
-        if not await self._turnstile.aacquire(limit):
-            self._late(timeout)
-        try:
-            if not self._own.acquire(False):
-                with self._beside() as line:
-                    return await line._aexchange(data, timeout, kind, limit)
-            try:
-                return await self._aexchange(data, timeout, kind, limit)
-            finally:
-                self._own.release()
-        finally:
-            self._turnstile.release()
+    def _limit(self: Any, timeout: Any) -> float | None:
+        whole = self._options["recv_timeout"] if timeout is ... else timeout
+        return None if whole is None else limit_of(whole)
 
     def _late(self: Any, timeout: Any) -> NoReturn:
         late = span(timeout, self.recv_timeout)
-        if self._turnstile.places == 1:
+        if not self._turnstile.beside:
             raise RecvTimeout(f"another request was under way{late}",
                               hint="with correlate=False requests run one after another")
-        raise RecvTimeout(f"{self._turnstile.places} other requests were under way{late}",
+        raise RecvTimeout(f"{self._turnstile.beside + 1} other requests were under way{late}",
                           hint="that is the limit of concurrent requests on one socket")
 
 
@@ -197,7 +190,7 @@ class Answers:
     __slots__ = ("_data", "_end", "_kind", "_line", "_mine", "_over", "_span")
 
     def __init__(self, line: Any, data: Any, deadline: Any, kind: int) -> None:
-        self._mine = False  # whether this survey holds the turnstile
+        self._mine = NONE  # the place in the turnstile that this survey holds
         self._over = False
         line._usable()
         self._line, self._data, self._kind = line, data, kind
@@ -261,16 +254,16 @@ class Answers:
         """Cancel the survey. Answers that arrive later are counted as `late_answer`. Idempotent; no
         effect on a survey that is over."""
         self._over = True
-        if not self._mine:
+        mine, self._mine = self._mine, NONE
+        if mine == NONE:
             return
-        self._mine = False
         line = self._line
         try:
             if not line.closed:
                 line._abandon()
         finally:
             line._surveying = None
-            line._turnstile.release()
+            line._turnstile.release(mine)
 
     async def aclose(self) -> None:
         """close(), for contextlib.aclosing()."""

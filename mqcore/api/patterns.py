@@ -13,7 +13,6 @@ from mqcore.api.socket import Socket
 from mqcore.api.sp_contexts import RepContext, ReqContext, RequestLine
 from mqcore.api.survey import Respondent, Surveyor
 from mqcore.api.turnstile import Turnstile
-from mqcore.base.native import threading
 from mqcore.binding.timing import left_of, limit_of, passed
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.stats import Peer
@@ -55,12 +54,11 @@ class Req(ConcurrentRequestCalls, Socket):
     new_context() gives you a further line for send() and recv(). Plain send() and recv() are for
     one thread."""
 
-    __slots__ = ("_asked", "_own", "_turnstile")
+    __slots__ = ("_asked", "_turnstile")
     _pattern = "req"
 
     def __init__(self, **kw: Any) -> None:
-        self._turnstile = Turnstile(AT_ONCE)
-        self._own = threading.Lock()  # held while request() uses the socket's own line
+        self._turnstile = Turnstile()  # its first place is the socket's own line
         self._asked: dict[int, Any] = {}  # tasks that wait for replies, by their contexts' numbers
         super().__init__(**kw)
         self._set_places()
@@ -70,7 +68,7 @@ class Req(ConcurrentRequestCalls, Socket):
         self._set_places()
 
     def _set_places(self) -> None:
-        self._turnstile.places = 1 if self._options["correlate"] is False else AT_ONCE
+        self._turnstile.beside = 0 if self._options["correlate"] is False else AT_ONCE - 1
 
     def _beside(self) -> RequestLine:
         return RequestLine(self)

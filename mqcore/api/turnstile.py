@@ -1,7 +1,7 @@
 """Turnstile: a first-come lock or semaphore that threads and tasks of any number of loops share.
 
-A threading.Lock would block an event loop, and an asyncio.Lock works with one loop only. A release
-hands the lock to the first waiter, so no caller can overtake.
+A threading.Lock would block an event loop, and an asyncio.Lock works with one loop only. A place
+that is given back goes to the first in line, so no caller overtakes one that waits.
 """
 
 from __future__ import annotations
@@ -16,86 +16,119 @@ from mqcore.base.waits import Released
 from mqcore.binding.sleep import Bell
 from mqcore.binding.timing import left_of
 
+NONE, FIRST, BESIDE = range(3)  # places
+
 
 class Ticket:
-    __slots__ = ("mine", "wake")
+    __slots__ = ("place", "wake")
 
     def __init__(self, wake: Callable[[], Any]) -> None:
         self.wake = wake
-        self.mine = False
+        self.place = NONE
 
 
 class Turnstile:
-    """acquire and aacquire return False on time-out. A cancelled or interrupted wait has no
-    effect."""
+    """The first place, and `beside` more. acquire() and aacquire() return a place, NONE on
+    time-out; release() takes it back. A cancelled or interrupted wait has no effect.
 
-    def __init__(self, places: int = 1) -> None:
+    The first place is a lock, so that a caller who meets nobody pays for nothing else: while `line`
+    is empty, `first.acquire(False)` takes that place. release(FIRST) takes it back."""
+
+    def __init__(self, beside: int = 0) -> None:
         # Reentrant: a finalizer or a signal handler may run while its thread holds it.
         self._guard = threading.RLock()
-        self.places = places  # how many callers may hold it at once
-        self._taken = 0
-        self._line: deque[Ticket] = deque()
+        self.first = threading.Lock()
+        self.line: deque[Ticket] = deque()
+        self.beside = beside
+        self._taken = 0  # of those beside
 
-    def _take(self, wake: Callable[[], Any] | None) -> Ticket | None:
-        """Take a place if one is free and return None; else join the queue and return a ticket."""
+    def _free(self) -> int:
+        """Take a free place. Under the guard."""
+        if self.first.acquire(False):
+            return FIRST
+        if self._taken < self.beside:
+            self._taken += 1
+            return BESIDE
+        return NONE
+
+    def _put(self, place: int) -> None:
+        """Give back a place. Under the guard."""
+        if place == FIRST:
+            self.first.release()
+        else:
+            self._taken -= 1
+
+    def _try(self) -> int:
         with self._guard:
-            if self._taken < self.places:
-                self._taken += 1
-                return None
-            ticket = Ticket(wake or (lambda: None))
-            if wake is not None:
-                self._line.append(ticket)
-            return ticket
+            return NONE if self.line else self._free()
 
-    def _leave_line(self, ticket: Ticket) -> bool:
-        """Leave the queue. True if the lock was handed over meanwhile."""
+    def _join_line(self, wake: Callable[[], Any]) -> Ticket:
+        ticket = Ticket(wake)
         with self._guard:
-            if not ticket.mine:
-                self._line.remove(ticket)
-            return ticket.mine
+            self.line.append(ticket)
+        self._admit()  # a place that was given back meanwhile met an empty line
+        return ticket
 
-    def acquire(self, limit: float | None) -> bool:
+    def _leave_line(self, ticket: Ticket) -> int:
+        """The ticket's place, if it has one by now."""
+        with self._guard:
+            if ticket.place == NONE:
+                self.line.remove(ticket)
+            return ticket.place
+
+    def _admit(self) -> None:
+        """Free places go to those first in line."""
+        while self.line:
+            with self._guard:
+                place = self._free()
+                if place == NONE:
+                    return
+                if not self.line:
+                    self._put(place)
+                    continue
+                ticket = self.line.popleft()
+                ticket.place = place
+            ticket.wake()
+
+    def acquire(self, limit: float | None) -> int:
         """limit: a time on the monotonic clock. None waits for ever, 0 does not wait."""
-        if limit == 0:
-            return self._take(None) is None
+        place = self._try()
+        if place != NONE or limit == 0:
+            return place
         bell = threading.Lock()
         bell.acquire()
-        ticket = self._take(bell.release)
-        if ticket is None:
-            return True
+        ticket = self._join_line(bell.release)
         here = world()
         if here is not None:
-            here.wait_for(lambda: ticket.mine, left_of(limit))
-            return ticket.mine or self._leave_line(ticket)
+            here.wait_for(lambda: ticket.place != NONE, left_of(limit))
+            return ticket.place or self._leave_line(ticket)
         try:
             with Released():
                 bell.acquire(timeout=-1 if limit is None else max(0.0, limit - monotonic()))
         except BaseException:
-            if self._leave_line(ticket):
-                self.release()
+            self.release(self._leave_line(ticket))
             raise
-        return ticket.mine or self._leave_line(ticket)
+        return ticket.place or self._leave_line(ticket)
 
-    async def aacquire(self, limit: float | None) -> bool:
-        if limit == 0:
-            return self._take(None) is None
+    async def aacquire(self, limit: float | None) -> int:
+        place = self._try()
+        if place != NONE or limit == 0:
+            return place
         bell = Bell()
-        ticket = self._take(bell.ring)
-        if ticket is None:
-            return True
+        ticket = self._join_line(bell.ring)
         try:
             await bell.wait(limit)
         except BaseException:
-            if self._leave_line(ticket):
-                self.release()
+            self.release(self._leave_line(ticket))
             raise
-        return ticket.mine or self._leave_line(ticket)
+        return ticket.place or self._leave_line(ticket)
 
-    def release(self) -> None:
-        with self._guard:
-            if not self._line or self._taken > self.places:
+    def release(self, place: int) -> None:
+        """Give back what acquire() returned, and let the first in line have it."""
+        if place == FIRST:
+            self.first.release()
+        elif place == BESIDE:
+            with self._guard:
                 self._taken -= 1
-                return
-            ticket = self._line.popleft()
-            ticket.mine = True
-        ticket.wake()
+        if self.line:
+            self._admit()
