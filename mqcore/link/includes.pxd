@@ -10,6 +10,7 @@ cdef extern from "<sys/socket.h>" nogil:
         iovec* msg_iov
         size_t msg_iovlen
     int MSG_NOSIGNAL
+    ssize_t send(int fd, const void* data, size_t size, int flags)
     ssize_t sendmsg(int fd, const msghdr* message, int flags)
     int SHUT_WR, SHUT_RDWR
     ctypedef unsigned int socklen_t
@@ -24,7 +25,7 @@ cdef extern from "<netinet/in.h>" nogil:
     int IPPROTO_TCP
 
 cdef extern from "<netinet/tcp.h>" nogil:
-    int TCP_INFO, TCP_CLOSE_WAIT
+    int TCP_INFO, TCP_FIN_WAIT1, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING
     cdef struct tcp_info:
         uint8_t tcpi_state
         uint8_t tcpi_retransmits      # of the oldest segment, since the last acknowledgement

@@ -7,6 +7,7 @@ in the pipe, until the kernel takes no more.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
+from posix.unistd cimport read
 
 from mqcore.base.gil cimport holds_gil
 from mqcore.base.histogram cimport stamps_take
@@ -21,8 +22,8 @@ from mqcore.link.lease cimport (
     E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, ENGINE_HANDSHAKE, ENGINE_READING,
 )
 from mqcore.link.includes cimport (
-    FIONREAD, IPPROTO_TCP, MSG_NOSIGNAL, SIOCOUTQ, TCP_CLOSE_WAIT, TCP_INFO, getsockopt, ioctl,
-    msghdr, sendmsg, socklen_t, tcp_info,
+    FIONREAD, IPPROTO_TCP, MSG_NOSIGNAL, SIOCOUTQ, TCP_CLOSE_WAIT, TCP_CLOSING, TCP_FIN_WAIT1,
+    TCP_INFO, TCP_LAST_ACK, getsockopt, ioctl, msghdr, send, sendmsg, socklen_t, tcp_info,
 )
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.plane cimport NOTE_ASKS, plane_tell
@@ -240,7 +241,8 @@ cdef void stream_read(Engine* e) noexcept nogil:
         if stream_enough(e) or not _target(e, iov):
             return
         room = iov[0].iov_len
-        n = readv(e.fd, &iov[0 if room else 1], 2 if room else 1)
+        n = (readv(e.fd, iov, 2) if room     # one piece costs the kernel less without a list
+             else read(e.fd, iov[1].iov_base, iov[1].iov_len))
         if n <= 0:
             if n < 0 and errno == EINTR:
                 continue
@@ -328,6 +330,8 @@ cdef int stream_gather(Engine* e, iovec* iov) noexcept nogil:
 
 cdef ssize_t stream_send(int fd, iovec* iov, int n) noexcept nogil:
     cdef msghdr message
+    if n == 1:
+        return send(fd, iov.iov_base, iov.iov_len, MSG_NOSIGNAL)
     memset(&message, 0, sizeof(message))
     message.msg_iov = iov
     message.msg_iovlen = n
@@ -439,12 +443,16 @@ cdef int64_t _unacked(Engine* e) noexcept nogil:
     cdef tcp_info tcp
     cdef socklen_t size = sizeof(tcp)
     cdef int64_t behind = e.behind
+    cdef int64_t pending
     if e.message_end == 0 or getsockopt(e.fd, IPPROTO_TCP, TCP_INFO, &tcp, &size) != 0 \
             or tcp.tcpi_state == TCP_CLOSE_WAIT:
         return 0
+    pending = stream_pending(e)
+    if tcp.tcpi_state in (TCP_FIN_WAIT1, TCP_CLOSING, TCP_LAST_ACK):
+        pending -= 1          # our FIN
     if e.link != NULL:
         behind = e.link.traffic.bytes_out.load() - e.message_end
-    return max(0, stream_pending(e) - behind - (e.state != ENGINE_ACTIVE))   # less our FIN
+    return max(0, pending - behind)
 
 
 cdef void stream_count_lost(Engine* e) noexcept nogil:
