@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from mqcore.api import debugging
-from mqcore.api.turnstile import FIRST, NONE, Turnstile
+from mqcore.api.turnstile import await_, wait
 from mqcore.base.native import threading
 from mqcore.base.virtual import monotonic
 from mqcore.binding.sleep import running_task
+from mqcore.binding.tickets import FIRST, NONE, Ticket
 from mqcore.binding.timing import left_of, limit_of, span
 from mqcore.errors import RecvTimeout, SendTimeout, StateError
 
@@ -43,39 +44,23 @@ class RequestCalls:
 
     def _request(self: Any, data: Any, timeout: Any, kind: int) -> Any:
         limit = self._limit(timeout)
-        turnstile: Turnstile = self._turnstile
-        # the way of a caller who meets nobody: as few calls of Python as can be
-        if not turnstile.line and turnstile.first.acquire(False):
-            place = FIRST
-        else:
-            place = self._in_turn(turnstile.acquire(limit), timeout)
-        try:
-            if place == FIRST:
+        with Ticket(self._turnstile) as ticket:
+            if ticket.place == NONE and not wait(ticket, limit):
+                self._late(timeout)
+            if ticket.place == FIRST:
                 return self._exchange(data, timeout, kind, limit)
             with self._beside() as line:
                 return line._exchange(data, timeout, kind, limit)
-        finally:
-            turnstile.release(place)
 
     async def _arequest(self: Any, data: Any, timeout: Any, kind: int) -> Any:
         limit = self._limit(timeout)
-        turnstile: Turnstile = self._turnstile
-        if not turnstile.line and turnstile.first.acquire(False):
-            place = FIRST
-        else:
-            place = self._in_turn(await turnstile.aacquire(limit), timeout)
-        try:
-            if place == FIRST:
+        with Ticket(self._turnstile) as ticket:
+            if ticket.place == NONE and not await await_(ticket, limit):
+                self._late(timeout)
+            if ticket.place == FIRST:
                 return await self._aexchange(data, timeout, kind, limit)
             with self._beside() as line:
                 return await line._aexchange(data, timeout, kind, limit)
-        finally:
-            turnstile.release(place)
-
-    def _in_turn(self: Any, place: int, timeout: Any) -> int:
-        if place == NONE:
-            self._late(timeout)
-        return place
 
     def _limit(self: Any, timeout: Any) -> float | None:
         whole = self.recv_timeout if timeout is ... else timeout
@@ -187,10 +172,10 @@ class Answers:
     deadline. Calling close(), leaving with an exception, or dropping the last reference cancels the
     survey."""
 
-    __slots__ = ("_data", "_end", "_kind", "_line", "_mine", "_over", "_span")
+    __slots__ = ("_data", "_end", "_kind", "_line", "_over", "_span", "_ticket")
 
     def __init__(self, line: Any, data: Any, deadline: Any, kind: int) -> None:
-        self._mine = NONE  # the place in the turnstile that this survey holds
+        self._ticket = Ticket(line._turnstile)  # its place is this survey's
         self._over = False
         line._usable()
         self._line, self._data, self._kind = line, data, kind
@@ -209,11 +194,12 @@ class Answers:
             raise StopIteration
         line = self._line
         try:
-            if not self._mine:
+            if self._ticket.place == NONE:
                 me = (threading.get_ident(), running_task())
-                if line._surveying is not None and line._surveying[0] == me[0]:
-                    _refuse("thread")
-                self._mine = line._turnstile.acquire(None)
+                if not self._ticket.take():
+                    if line._surveying is not None and line._surveying[0] == me[0]:
+                        _refuse("thread")
+                    wait(self._ticket, None)
                 line._surveying = me
                 self._announce()
                 if isinstance(self._data, (list, tuple)):
@@ -234,11 +220,12 @@ class Answers:
             raise StopAsyncIteration
         line = self._line
         try:
-            if not self._mine:
+            if self._ticket.place == NONE:
                 me = (threading.get_ident(), running_task())
-                if line._surveying == me:
-                    _refuse("task")
-                self._mine = await line._turnstile.aacquire(None)
+                if not self._ticket.take():
+                    if line._surveying == me:
+                        _refuse("task")
+                    await await_(self._ticket, None)
                 line._surveying = me
                 self._announce()
                 await line._asend(self._data, not isinstance(self._data, (list, tuple)), ...)
@@ -254,8 +241,7 @@ class Answers:
         """Cancel the survey. Answers that arrive later are counted as `late_answer`. Idempotent; no
         effect on a survey that is over."""
         self._over = True
-        mine, self._mine = self._mine, NONE
-        if mine == NONE:
+        if not self._ticket.ends():
             return
         line = self._line
         try:
@@ -263,14 +249,15 @@ class Answers:
                 line._abandon()
         finally:
             line._surveying = None
-            line._turnstile.release(mine)
+            self._ticket.leave()
 
     async def aclose(self) -> None:
         """close(), for contextlib.aclosing()."""
         self.close()
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_ticket"):  # else __init__ was interrupted
+            self.close()
 
     def _announce(self) -> None:
         """Set the deadline of the next survey. Called while holding the turnstile."""

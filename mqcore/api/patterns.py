@@ -12,7 +12,7 @@ from mqcore.api.radio_dish import Dish, Radio
 from mqcore.api.socket import Socket
 from mqcore.api.sp_contexts import RepContext, ReqContext, RequestLine
 from mqcore.api.survey import Respondent, Surveyor
-from mqcore.api.turnstile import Turnstile
+from mqcore.binding.tickets import Turnstile
 from mqcore.binding.timing import left_of, limit_of, passed
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.stats import Peer

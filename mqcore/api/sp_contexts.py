@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 from mqcore.api.aio import Incoming
 from mqcore.api.exchanges import RequestCalls, SurveyCalls
 from mqcore.api.turns import due, turn
-from mqcore.api.turnstile import Turnstile
 from mqcore.api.wakers import answered, later
 from mqcore.binding.contexts import ContextCore
+from mqcore.binding.tickets import Turnstile
 from mqcore.binding.timing import left_of, limit_of, passed
 from mqcore.errors import NoSuchPeer, NotSubscribed, StateError, UsageError
 

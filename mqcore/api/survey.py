@@ -8,7 +8,7 @@ from mqcore.api.attributes import add_options
 from mqcore.api.exchanges import SurveyCalls
 from mqcore.api.socket import Socket
 from mqcore.api.sp_contexts import RepContext, SurveyorContext
-from mqcore.api.turnstile import Turnstile
+from mqcore.binding.tickets import Turnstile
 
 
 class Surveyor(SurveyCalls, Socket):

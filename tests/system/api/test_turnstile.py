@@ -1,15 +1,20 @@
-"""The turnstile of request() and survey(): its places where threads and tasks meet, give up and
-are cancelled."""
+"""The turnstile of request() and survey(): its places where threads and tasks meet, give up, are
+cancelled and are interrupted."""
 
 import asyncio
+import gc
 import random
+import sys
 import threading
 import time
 
 import pytest
 
-from mqcore.api.turnstile import FIRST, NONE, Turnstile
+import mqcore as mq
+from mqcore.api import exchanges, turnstile
+from mqcore.api.turnstile import await_, wait
 from mqcore.base.virtual import monotonic
+from mqcore.binding.tickets import BESIDE, FIRST, NONE, Ticket, Turnstile
 
 LIMIT = 60
 
@@ -32,37 +37,47 @@ class Watched:
     def leave(self, place):
         with self.lock:
             self.inside.remove(place)
-        self.turnstile.release(place)
 
     def thread(self, rng):
-        turnstile = self.turnstile
         for _ in range(200):
-            if not turnstile.line and turnstile.first.acquire(False):   # as request() does
-                place = FIRST
-            else:
-                place = turnstile.acquire(rng.choice([None, 0, monotonic() + rng.random() * 2e-3]))
-            if place != NONE:
-                self.enter(place)
-                time.sleep(rng.random() * 2e-4)
-                self.leave(place)
+            limit = rng.choice([None, 0, monotonic() + rng.random() * 2e-3])
+            with Ticket(self.turnstile) as ticket:
+                if ticket.place != NONE or wait(ticket, limit):
+                    self.enter(ticket.place)
+                    time.sleep(rng.random() * 2e-4)
+                    self.leave(ticket.place)
+
+    async def visit(self, limit):
+        with Ticket(self.turnstile) as ticket:
+            if ticket.place != NONE or await await_(ticket, limit):
+                self.enter(ticket.place)
+                try:
+                    await asyncio.sleep(0)
+                finally:
+                    self.leave(ticket.place)
 
     def loop(self, rng):
         async def task(rng):
             for _ in range(40):
-                wait = self.turnstile.aacquire(rng.choice([None, 0, monotonic() + 1e-3]))
+                visit = self.visit(rng.choice([None, 0, monotonic() + 1e-3]))
                 try:
-                    place = await asyncio.wait_for(wait, rng.choice([None, rng.random() * 3e-3]))
+                    await asyncio.wait_for(visit, rng.choice([None, rng.random() * 3e-3]))
                 except TimeoutError:
                     continue
-                if place != NONE:
-                    self.enter(place)
-                    await asyncio.sleep(0)
-                    self.leave(place)
 
         async def all_of_them():
             await asyncio.gather(*(task(random.Random(rng.random())) for _ in range(8)))
 
         asyncio.run(all_of_them())
+
+
+def places(turnstile):
+    """Those that are free."""
+    tickets = []
+    while not tickets or tickets[-1].place != NONE:
+        tickets.append(Ticket(turnstile))
+        tickets[-1].take()
+    return [ticket.place for ticket in tickets[:-1]]
 
 
 @pytest.mark.parametrize("beside", [0, 1, 3])
@@ -75,30 +90,139 @@ def test_no_place_is_lost_or_given_twice(rng, beside):
     for thread in threads:
         thread.join(LIMIT)
     assert not any(thread.is_alive() for thread in threads)
-    assert it.inside == it.wrong == [] and not it.turnstile.line
-    free = [it.turnstile.acquire(0) for _ in range(beside + 2)]
-    assert free[0] == FIRST and NONE not in free[:-1] and free[-1] == NONE
+    assert it.inside == it.wrong == []
+    assert places(it.turnstile) == [FIRST] + [BESIDE] * beside
 
 
 def test_each_place_that_is_given_back_goes_to_the_first_in_line():
     turnstile = Turnstile(1)
-    first, beside = turnstile.acquire(0), turnstile.acquire(0)
+    first, beside, *waiting = (Ticket(turnstile) for _ in range(5))
+    assert first.take() and beside.take() and (first.place, beside.place) == (FIRST, BESIDE)
     came = []
+    for n, ticket in enumerate(waiting):
+        ticket.join(lambda n=n: came.append((n, waiting[n].place)))
+    assert places(turnstile) == came == []          # nobody overtakes,
+    for ticket in (first, beside, waiting[0]):
+        ticket.leave()
+        ticket.leave()                              # a second time has no effect,
+        assert places(turnstile) == []              # nor where a place has just become free
+    assert came == [(0, FIRST), (1, BESIDE), (2, FIRST)]
 
-    async def waiter(name):
-        came.append((name, await turnstile.aacquire(None)))
 
-    async def main():
-        tasks = []
-        for name in "abc":
-            tasks.append(asyncio.create_task(waiter(name)))
-            await asyncio.sleep(0)                      # in line, one after the other
-        assert turnstile.acquire(0) == NONE             # nobody overtakes
-        for place in (first, beside, first):
-            turnstile.release(place)
-            assert turnstile.acquire(0) == NONE         # nor where a place has just become free
-            assert not turnstile.first.acquire(False)
-        await asyncio.gather(*tasks)
+def test_a_ticket_that_nobody_holds_any_more_gives_its_place_to_the_next():
+    turnstile = Turnstile()
+    ticket, following = Ticket(turnstile), Ticket(turnstile)
+    assert ticket.take()
+    woken = []
+    following.join(lambda: woken.append(following.place))
+    ticket = None
+    gc.collect()
+    assert woken == [FIRST] and ticket is None
 
-    asyncio.run(main())
-    assert came == [("a", first), ("b", beside), ("c", first)]
+
+def test_a_handler_that_raises_as_the_next_one_is_woken_does_not_keep_it_from_waking():
+    turnstile = Turnstile()
+    woken = []
+
+    def wake():
+        woken.append(following.place)
+        if len(woken) == 1:
+            raise Interrupt
+
+    following = Ticket(turnstile)
+    with pytest.raises(Interrupt), Ticket(turnstile):
+        following.join(wake)
+    assert woken == [FIRST, FIRST]
+
+
+class Interrupt(Exception):
+    """What a signal handler raises."""
+
+
+FILES = {exchanges.__file__, turnstile.__file__}
+
+
+def interrupted(call, at):
+    """Whether call() was interrupted at the at-th line, call or return of these modules."""
+    left = at
+
+    def trace(frame, event, arg):
+        nonlocal left
+        if frame.f_code.co_filename not in FILES or "__del__" in (
+                frame.f_code.co_name, frame.f_back.f_code.co_name):
+            return None     # what is raised in a __del__ ends there
+        if event == "exception":
+            return trace
+        left -= 1
+        if left == 0:
+            raise Interrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def answering(s):
+    while True:
+        try:
+            s.send(s.recv())
+        except mq.SocketClosed:
+            return
+        except mq.Error:        # the request was abandoned
+            pass
+
+
+@pytest.mark.parametrize("correlate", [None, False])
+def test_an_interrupted_request_leaves_the_socket_to_the_next_one(linked, correlate):
+    rep, req = linked("rep", "req", recv_timeout=LIMIT, correlate=correlate)
+    server = threading.Thread(target=answering, args=(rep,))
+    server.start()
+    at = 1
+    while interrupted(lambda: req.request(b"it"), at):
+        at += 1
+        assert req.request(b"next") == b"next"
+    assert at > 10
+    assert len(places(req._turnstile)) == req._turnstile.beside + 1
+    rep.close(0)
+    server.join()
+
+
+def test_an_interrupted_request_that_waits_for_its_turn_leaves_the_line(linked):
+    rep, req = linked("rep", "req", recv_timeout=LIMIT, correlate=False)
+    at = 1
+    with Ticket(req._turnstile) as held:
+        while True:
+            with pytest.raises((Interrupt, mq.RecvTimeout)) as caught:
+                if not interrupted(lambda: req.request(b"it", timeout=0.001), at):
+                    raise mq.RecvTimeout("not interrupted")
+                raise Interrupt
+            if caught.type is mq.RecvTimeout:
+                break
+            at += 1
+        assert at > 10 and held.place == FIRST
+    assert places(req._turnstile) == [FIRST]
+
+
+def test_an_interrupted_survey_leaves_the_socket_to_the_next_one(linked):
+    respondent, surveyor = linked("respondent", "surveyor", deadline=LIMIT)
+    server = threading.Thread(target=answering, args=(respondent,))
+    server.start()
+    at = 1
+    while interrupted(lambda: next(surveyor.survey(b"it")), at):
+        at += 1
+        gc.collect()
+        with_answer = surveyor.survey(b"next")
+        assert next(with_answer) == b"next"
+        with_answer.close()
+    assert at > 10
+    gc.collect()
+    assert places(surveyor._turnstile) == [FIRST]
+    respondent.close(0)
+    server.join()

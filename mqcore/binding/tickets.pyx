@@ -1,0 +1,139 @@
+"""Tickets of a turnstile: what request() and survey() hold while they use a line of their socket.
+
+Places are taken and given back here, in C, where no signal handler runs. A ticket owns its place:
+wherever a handler raises, `with`, leave() or the ticket's own end gives the place back, and the
+first in line has it. mqcore/api/turnstile.py waits.
+"""
+
+cimport cython
+
+from collections import deque
+
+cdef enum:
+    NO_PLACE
+    FIRST_PLACE
+    PLACE_BESIDE
+
+NONE, FIRST, BESIDE = NO_PLACE, FIRST_PLACE, PLACE_BESIDE
+
+
+@cython.final
+cdef class Turnstile:
+    """A first-come lock or semaphore: the first place, and `beside` more. Threads and tasks of any
+    number of loops share it. A place that is given back goes to the first in line, so no caller
+    overtakes one that waits."""
+
+    cdef bint first     # taken
+    cdef int taken      # of those beside
+    cdef public int beside
+    cdef object line    # of tickets
+    cdef object first_of, strike     # its methods
+
+    def __init__(self, int beside=0):
+        self.beside = beside
+        self.line = deque()
+        self.first_of, self.strike = self.line.popleft, self.line.remove
+
+    cdef int free(self):
+        """Take a free place."""
+        if not self.first:
+            self.first = True
+            return FIRST_PLACE
+        if self.taken < self.beside:
+            self.taken += 1
+            return PLACE_BESIDE
+        return NO_PLACE
+
+    cdef object admit(self):
+        """Give a free place to the first in line. What wakes it, or None."""
+        cdef Ticket ticket
+        cdef object line = self.line
+        cdef object wake = None
+        cdef int place
+        with cython.critical_section(self):
+            if line:
+                place = self.free()
+                if place:
+                    ticket = self.first_of()
+                    ticket.place = place
+                    wake = ticket.wake
+        return wake
+
+    cdef int serve(self) except -1:
+        cdef object wake = self.admit()
+        while wake is not None:
+            try:
+                wake()
+            except BaseException:
+                wake()      # a signal handler's exception: nobody else would wake it
+                raise
+            wake = self.admit()
+        return 0
+
+
+@cython.final
+cdef class Ticket:
+    """For one caller. `with` takes a place if one is free and nobody waits, and gives it back."""
+
+    cdef Turnstile turnstile
+    cdef readonly int place         # NONE, FIRST or BESIDE
+    cdef bint ending
+    cdef object wake                # of a caller in line
+
+    def __cinit__(self, Turnstile turnstile not None):
+        self.turnstile = turnstile
+
+    def take(self):
+        """Whether it has a place, now or before."""
+        cdef Turnstile turnstile = self.turnstile
+        cdef object line = turnstile.line
+        with cython.critical_section(turnstile):
+            if not self.place and not line:
+                self.place = turnstile.free()
+        return self.place != NO_PLACE
+
+    def join(self, wake):
+        """Go to the end of the line. wake() is called, by any thread, when there is a place."""
+        cdef Turnstile turnstile = self.turnstile
+        cdef object line = turnstile.line
+        with cython.critical_section(turnstile):
+            self.wake = wake
+            line.append(self)
+        turnstile.serve()           # one that was given back meanwhile met an empty line
+
+    def ends(self):
+        """Whether it has a place, and is not asked for the second time: who ends what goes on there
+        does so once, and then leaves."""
+        cdef bint first
+        with cython.critical_section(self.turnstile):
+            first = self.place != NO_PLACE and not self.ending
+            self.ending = self.place != NO_PLACE
+        return first
+
+    def leave(self):
+        """Give the place back, or leave the line. Idempotent."""
+        cdef Turnstile turnstile = self.turnstile
+        cdef object line = turnstile.line
+        cdef int place
+        with cython.critical_section(turnstile):
+            place, self.place = self.place, NO_PLACE
+            if place == FIRST_PLACE:
+                turnstile.first = False
+            elif place == PLACE_BESIDE:
+                turnstile.taken -= 1
+            elif self.wake is not None:
+                turnstile.strike(self)
+            self.wake = None
+            self.ending = False
+        if line:
+            turnstile.serve()
+
+    def __enter__(self):
+        self.take()
+        return self
+
+    def __exit__(self, *_):
+        self.leave()
+
+    def __del__(self):
+        self.leave()
