@@ -159,6 +159,11 @@ class Loop:
         """Whether the loop has ended and left what calls have given it."""
         return False
 
+    async def whole(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Await it. On trio, Ctrl-C raises KeyboardInterrupt in it where it waits, as a cancelled
+        scope raises Cancelled, and not between two lines."""
+        return await function(*args)
+
     async def aclose(self) -> None:
         """End all tasks."""
 

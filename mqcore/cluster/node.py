@@ -95,6 +95,10 @@ class Core:
             raise StateError("this node has joined already", hint="make another one")
         self.loop = loop_here(self._trouble, self.aclose)
         self.begun = True
+        await self.loop.whole(self._join)
+        return self
+
+    async def _join(self) -> None:
         await self.loop.start()
         try:
             self._check_closed()
@@ -107,7 +111,6 @@ class Core:
                 raise said from error
             raise
         COMPONENTS.add(self)
-        return self
 
     async def _begin(self) -> None:
         incarnation = 0
@@ -164,6 +167,9 @@ class Core:
             abandon(self)
             return
         self.loop.check()
+        await self.loop.whole(self._leave)
+
+    async def _leave(self) -> None:
         try:
             for gateway in list(self.gateways):
                 await gateway.aclose()

@@ -35,11 +35,16 @@ class TrioLoop(Loop):
         # for what Ctrl-C between two lines would leave half done, such as the start of a task
         self._safely: Callable[..., Any] = trio.lowlevel.enable_ki_protection(
             lambda function, *args: function(*args))
+        self._whole: Callable[..., Awaitable[Any]] = trio.lowlevel.enable_ki_protection(
+            super().whole)
+
+    async def whole(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        return await self._whole(function, *args)
 
     async def start(self) -> None:
         # a task of its own: trio's scopes end in the task that they began in, and the task
         # that closes a node may be another one than joined it, or one of the node's own
-        self.task = self._safely(self.trio.lowlevel.spawn_system_task, self._hold)
+        self.task = self.trio.lowlevel.spawn_system_task(self._hold)
         try:
             with self.trio.CancelScope(shield=True):
                 await self.begun.wait()

@@ -1,0 +1,129 @@
+"""Ctrl-C at each line of the call that closes a node, or joins, on trio: closed again, it ends."""
+
+import os
+import signal
+import sys
+from contextlib import suppress
+
+import pytest
+import trio
+
+from mqcore import cluster
+
+pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
+LIMIT = 50.0
+FOLDER = os.path.dirname(cluster.__file__)
+
+
+@pytest.fixture
+def ctrl_c():
+    """It is Python's, as trio wants it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class Striking:
+    """Within `with`, SIGINT comes in this task at the entry or line of that number, of the
+    functions of clusters. `struck`: there were so many."""
+
+    def __init__(self, number):
+        self._left = number
+        self.struck = ""
+
+    def __enter__(self):
+        self._task = trio.lowlevel.current_task()
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+
+    def __exit__(self, *exc):
+        sys.settrace(self._before)
+
+    def _trace(self, frame, event, arg):
+        code = frame.f_code
+        if not code.co_filename.startswith(FOLDER) or not trio.lowlevel.in_trio_task() \
+                or trio.lowlevel.current_task() is not self._task:
+            return None
+        # CPython looks for signals where a coroutine begins, and not where it goes on
+        if event == "line" or event == "call" and frame.f_lineno == code.co_firstlineno:
+            self._left -= 1
+            if self._left < 0:
+                self.struck = f"{code.co_name}, line {frame.f_lineno}"
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+        return self._trace
+
+
+class Stuck:
+    async def request(self, it):
+        await trio.sleep(LIMIT)
+
+
+async def ask(net):
+    with suppress(cluster.ClusterError):
+        await net.arequest("it", b"", timeout=LIMIT)
+
+
+def system_tasks():
+    return sum(len(nursery.child_tasks)
+               for nursery in trio.lowlevel.current_root_task().child_nurseries)
+
+
+async def gone(before):
+    """All that a node has begun in this run has ended."""
+    with trio.fail_after(LIMIT):
+        while system_tasks() > before:
+            await trio.sleep(0.001)
+
+
+async def close(net, strike):
+    await net.__aenter__()
+    await net.aserve("it", Stuck()).astart()
+    await net.asubscribe("t").astart()
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(ask, net)
+        assert await net.until(lambda: net.services["it"].busy, LIMIT)
+        with strike:
+            await net.aclose()
+
+
+async def drain(net, strike):
+    await net.__aenter__()
+    await net.aserve("it", Stuck()).astart()
+    with strike:
+        await net.adrain(LIMIT)
+
+
+async def join(net, strike):
+    with strike:
+        await net.__aenter__()
+
+
+@pytest.mark.parametrize("end", [close, drain, join])
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_node_that_is_closed_again_ends(key, rng, ctrl_c, end, every):
+    async def main():
+        before = system_tasks()
+        net = cluster.ajoin(key, udp=False)
+        try:
+            await end(net, strike)
+            await trio.sleep(LIMIT if strike.struck else 0)
+        except* KeyboardInterrupt:
+            heard.append(strike.struck)
+        with trio.fail_after(LIMIT):
+            await net.aclose()
+        assert net.ended
+        await gone(before)
+        if hasattr(net, "directory"):
+            async with cluster.ajoin(key, listen=net.url, udp=False):
+                pass
+
+    number = rng.randrange(every)
+    while True:
+        strike, heard = Striking(number), []
+        trio.run(main)
+        if not strike.struck:
+            break
+        assert heard == [strike.struck]
+        number += every
+    assert number > 100
