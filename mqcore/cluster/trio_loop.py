@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -87,9 +85,12 @@ class TrioLoop(Loop):
             self.trouble(error)
 
     async def _raise(self, error: BaseException) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            raise error     # this run ends, and no other one
-        signal.raise_signal(signal.SIGINT)
+        """Interrupt the main task of this run, as trio's handler of SIGINT does. A signal would not
+        do: it may be ignored, as in a shell's background, or the run may be in another thread."""
+        deliver = getattr(self.task._runner, "deliver_ki", None)
+        if deliver is None:     # another trio: the run ends with TrioInternalError
+            raise error
+        deliver()
 
     @property
     def _here(self) -> bool:

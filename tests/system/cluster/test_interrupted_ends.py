@@ -1,8 +1,10 @@
-"""Ctrl-C at each line of the call that closes a node, or joins, on trio: closed again, it ends."""
+"""What ends a node, or its program, on trio: Ctrl-C at each line of the call that joins or closes,
+after which it can be closed again; and a handler that exits."""
 
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 
 import pytest
@@ -127,3 +129,56 @@ def test_a_node_that_is_closed_again_ends(key, rng, ctrl_c, end, every):
         assert heard == [strike.struck]
         number += every
     assert number > 100
+
+
+class Exits:
+    async def request(self, it):
+        raise SystemExit(7)
+
+
+def in_thread(main):
+    """Run it in another thread, which raises what the run does."""
+    raised = []
+
+    def run():
+        try:
+            trio.run(main)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    raise raised[0]
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN,
+                                     lambda number, frame: None],
+                         ids=["default", "ignored", "own"])
+@pytest.mark.parametrize("run", [trio.run, in_thread])
+def test_a_handler_that_exits_interrupts_the_main_task(key, ctrl_c, run, handler):
+    """It needs no signal, and what the program waits for as it ends goes on."""
+    seen = []
+
+    async def main():
+        async with cluster.ajoin(key, udp=False) as net, \
+                cluster.ajoin(key, udp=False, seeds=[net.url]) as other:
+            await net.aserve("it", Exits()).astart()
+            await other.aserve("stuck", Stuck()).astart()
+            try:
+                try:
+                    await net.arequest("it", b"", timeout=LIMIT)
+                except cluster.RemoteError as error:
+                    seen.append((error.kind, error.text))
+                await trio.sleep(LIMIT)
+            finally:
+                with trio.CancelScope(shield=True), suppress(cluster.RequestTimeout):
+                    await other.arequest("stuck", b"", timeout=0.01)
+                seen.append("cleaned up")
+                assert await net.until(lambda: net.ended, LIMIT)
+                assert not other.closed
+
+    signal.signal(signal.SIGINT, handler)
+    with pytest.raises(KeyboardInterrupt):
+        run(main)
+    assert seen == [("SystemExit", "7"), "cleaned up"]
