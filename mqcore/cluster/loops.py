@@ -96,10 +96,14 @@ class Loop:
         one: the caller does not get it."""
         if self.inherited:      # the loop's thread is not here: no thread would answer
             raise forked()
-        if hasattr(self._home, "here") and not self.over:
+        if self._in_its_thread() and not self.over:
             raise StateError("a blocking call would stop the event loop of this node",
                              hint="await the call of the same name that begins with a")
         return self._call(Calling(function, args, undo, self.trouble))
+
+    def _in_its_thread(self) -> bool:
+        """Whether a blocking call here would wait for what this thread itself is to run."""
+        return hasattr(self._home, "here")
 
     def end(self, function: Callable[..., Awaitable[Any]], *args: Any,
             otherwise: Any = None) -> Any:
@@ -202,6 +206,10 @@ class AsyncioLoop(Loop):
     def check(self) -> None:
         if self._running() is not self.loop:
             raise self._elsewhere()
+
+    def _in_its_thread(self) -> bool:
+        # a program may run its loop in one thread, and then in another one
+        return self._running() is self.loop or super()._in_its_thread()
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
         task = self._task(self._guard(function, *args), loop=self.loop)
