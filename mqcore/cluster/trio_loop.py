@@ -60,10 +60,10 @@ class TrioLoop(Loop):
             self._safely(self._exit, exits)
         except* Exception as errors:        # none is expected, see spawn()
             self.trouble(errors)
-        finally:
+        finally:        # the run may have cancelled this, and the main task may wait for the node
             self.ended.set()
-        if not self.leaving:
-            self._begin_to_leave()
+            if not self.leaving:
+                self._begin_to_leave()
 
     def _exit(self, error: BaseException) -> None:
         """A handler has raised KeyboardInterrupt or SystemExit, or Ctrl-C has ended a task of the

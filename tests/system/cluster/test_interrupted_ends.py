@@ -5,12 +5,13 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 import trio
 
 from mqcore import cluster
+from mqcore.base.waits import Event
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
@@ -182,3 +183,41 @@ def test_a_handler_that_exits_interrupts_the_main_task(key, ctrl_c, run, handler
     with pytest.raises(KeyboardInterrupt):
         run(main)
     assert seen == [("SystemExit", "7"), "cleaned up"]
+
+
+async def returns(net):
+    """The main task has left its node open."""
+
+
+async def waits(net):
+    """A task of another library's has failed, so trio has cancelled all tasks, the node's, too."""
+    async def fail():
+        raise ValueError
+
+    trio.lowlevel.spawn_system_task(fail)
+    with trio.CancelScope(shield=True), pytest.raises(cluster.ClusterError):
+        await net.arequest("it", b"", timeout=LIMIT)
+
+
+@pytest.mark.parametrize(("end", "raised"), [(returns, None), (waits, trio.TrioInternalError)])
+def test_a_node_leaves_as_its_run_ends(key, end, raised):
+    held, nets = Event(), []
+
+    class Held:
+        def request(self, it):
+            held.wait()
+
+    async def main():
+        nets.append(await cluster.ajoin(key, udp=False, seeds=[other.url]).__aenter__())
+        await nets[0].await_members("it", timeout=LIMIT)
+        await end(nets[0])
+
+    with cluster.join(key, udp=False) as other, other.serve("it", Held()):
+        events, kinds = other.events(), []
+        with pytest.raises(raised) if raised else nullcontext():
+            trio.run(main)
+        held.set()
+        assert nets[0].ended and nets[0].links.socket.closed
+        while not {"left", "failed"} & set(kinds):
+            kinds.append(events.next(LIMIT).kind)
+        assert "failed" not in kinds
