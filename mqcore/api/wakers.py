@@ -258,10 +258,10 @@ class TrioWaker(Waker):
     async def _watch(self) -> None:
         try:
             with self.scope:
-                while self.users or self.busy:
+                while self.fd >= 0 and (self.users or self.busy):
                     self.busy = False
                     with self.trio.move_on_after(IDLE):
-                        while True:
+                        while self.fd >= 0:     # else its socket was closed before it began
                             await self.trio.lowlevel.wait_readable(self.fd)
                             if self.scope.cancel_called:    # ended after it became readable
                                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING
 
 from mqcore.cluster import frames
@@ -165,6 +165,37 @@ async def _arrived(node: Core, parts: list[Draining], left: Callable[[], float |
                              left()) \
         and not any(link.confirmed < answered and link.owes and link.member is not None
                     for link, answered in due.items())
+
+
+async def leave(node: Core) -> None:
+    """Release everything that there is so far, each part even if another one fails or this is
+    cancelled."""
+    node.closed = node.loop.leaving = True
+    node._wake()
+    async with AsyncExitStack() as stack:       # from the last one to the first
+        stack.push_async_callback(node.loop.aclose)
+        stack.callback(node._wake)      # who waits for the end has a turn before the loop ends
+        stack.callback(setattr, node, "ended", True)
+        if node._identity is not None:
+            stack.callback(node._identity.release)
+        for stream in list(node._streams):
+            stack.callback(stream.close)
+        if hasattr(node, "links"):
+            stack.push_async_callback(node.links.aclose)
+        for adopted in list(node.adopted):
+            stack.push_async_callback(adopted.socket.aclose, 0)
+        if node.ready:
+            stack.callback(drop, node)
+        if hasattr(node, "links"):
+            stack.push_async_callback(hand_over, node, node.links.by_rid.values())
+        for part in ("pulse", "sources"):
+            if hasattr(node, part):
+                stack.callback(getattr(node, part).close)
+        if hasattr(node, "directory"):
+            stack.callback(say_goodbye, node)
+            stack.push_async_callback(hurry, node, node.links.by_rid.values())
+        for service in node.services.values():      # take nothing new
+            service.draining = True
 
 
 async def hand_over(node: Core, links: Collection[Link]) -> None:

@@ -12,7 +12,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
 from typing import Any, Self
 from weakref import WeakSet
 
@@ -25,7 +24,7 @@ from mqcore.cluster.calling import forked
 from mqcore.cluster.checks import encodes, exact, flag_of, limit_of, path_of, texts_of
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Event, Events, Member
-from mqcore.cluster.drain import abandon, drain, drop, hand_over, hurry, say_goodbye
+from mqcore.cluster.drain import abandon, drain, leave
 from mqcore.cluster.errors import NodeClosed, without_files
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
@@ -96,6 +95,10 @@ class Core:
             raise StateError("this node has joined already", hint="make another one")
         self.loop = loop_here(self._trouble, self.aclose)
         self.begun = True
+        await self.loop.whole(self._join)
+        return self
+
+    async def _join(self) -> None:
         await self.loop.start()
         try:
             self._check_closed()
@@ -103,12 +106,11 @@ class Core:
             self._check_closed()
         except BaseException as error:
             if not self.closed:         # else another task ends it
-                await self._end()
+                await leave(self)
             if (said := without_files(error)) is not error:
                 raise said from error
             raise
         COMPONENTS.add(self)
-        return self
 
     async def _begin(self) -> None:
         incarnation = 0
@@ -165,43 +167,16 @@ class Core:
             abandon(self)
             return
         self.loop.check()
+        await self.loop.whole(self._leave)
+
+    async def _leave(self) -> None:
         try:
             for gateway in list(self.gateways):
                 await gateway.aclose()
         finally:
             if not self.closed:         # by another task
-                await self._end()
+                await leave(self)
         await self.until(lambda: self.ended, None)      # asyncio.run() would cancel that task
-
-    async def _end(self) -> None:
-        """Release everything that there is so far, each part even if another one fails or this is
-        cancelled."""
-        self.closed = self.loop.leaving = True
-        self._wake()
-        async with AsyncExitStack() as stack:       # from the last one to the first
-            stack.push_async_callback(self.loop.aclose)
-            stack.callback(self._wake)      # who waits for the end has a turn before the loop ends
-            stack.callback(setattr, self, "ended", True)
-            if self._identity is not None:
-                stack.callback(self._identity.release)
-            for stream in list(self._streams):
-                stack.callback(stream.close)
-            if hasattr(self, "links"):
-                stack.push_async_callback(self.links.aclose)
-            for adopted in list(self.adopted):
-                stack.push_async_callback(adopted.socket.aclose, 0)
-            if self.ready:
-                stack.callback(drop, self)
-            if hasattr(self, "links"):
-                stack.push_async_callback(hand_over, self, self.links.by_rid.values())
-            for part in ("pulse", "sources"):
-                if hasattr(self, part):
-                    stack.callback(getattr(self, part).close)
-            if hasattr(self, "directory"):
-                stack.callback(say_goodbye, self)
-                stack.push_async_callback(hurry, self, self.links.by_rid.values())
-            for service in self.services.values():      # take nothing new
-                service.draining = True
 
     async def adrain(self, timeout: float | None = 5.0) -> bool:
         """Take no new requests, broadcasts and tunnels, wait for those that run, and for requests

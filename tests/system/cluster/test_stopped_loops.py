@@ -128,6 +128,33 @@ def test_a_thread_that_has_the_ident_of_the_one_that_ran_the_loop(key, runner, m
     assert calls[-1].result is None
 
 
+@pytest.mark.parametrize("call", [
+    lambda net, feed: net.publish("t", b""), lambda net, feed: feed.close(),
+    lambda net, feed: net.drain(), lambda net, feed: net.close()],
+    ids=["publish", "end", "drain", "close"])
+def test_a_blocking_call_in_a_loop_that_another_thread_runs_now(key, runner, call):
+    """It would wait for itself. The thread in which the node has joined is still refused, too."""
+    async def join():
+        net = await cluster.ajoin(key, udp=False).__aenter__()
+        return net, await net.asubscribe("t").astart()
+
+    async def block(leave):
+        with pytest.raises(mq.StateError, match="would stop the event loop"):
+            call(net, feed)
+        assert await asyncio.to_thread(net.publish, "t", b"") == 1
+        if leave:
+            await net.aclose()
+        return "raised"
+
+    net, feed = runner.run(join())
+    loop = runner.get_loop()
+    moved = Call(lambda: loop.run_until_complete(block(False)))
+    assert moved.over() and moved.result == "raised"
+    with pytest.raises(mq.StateError, match="would stop the event loop"):
+        call(net, feed)
+    assert runner.run(block(True)) == "raised"
+
+
 def test_a_call_that_begins_in_the_last_turn_of_a_loop(key, runner, monkeypatch):
     """It has become a task, which never takes its first step."""
     go, asks, left, asked, stopped = (Event() for _ in range(5))

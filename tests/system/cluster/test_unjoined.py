@@ -11,7 +11,7 @@ import trio
 import mqcore as mq
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
-from mqcore.cluster import loops, node
+from mqcore.cluster import node, trio_loop
 from mqcore.testing import until
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
@@ -342,7 +342,7 @@ def test_a_second_ctrl_c_does_not_hide_the_first(key, monkeypatch):
 @pytest.mark.parametrize("moment", ["start", "aclose"])
 def test_ctrl_c_while_a_node_begins_or_ends(key, monkeypatch, moment):
     """Its tasks end, although the program goes on."""
-    real, made = getattr(loops.TrioLoop, moment), []
+    real, made = getattr(trio_loop.TrioLoop, moment), []
 
     async def interrupted(self):
         made.append(self)
@@ -350,7 +350,7 @@ def test_ctrl_c_while_a_node_begins_or_ends(key, monkeypatch, moment):
         await real(self)
 
     async def main():
-        monkeypatch.setattr(loops.TrioLoop, moment, interrupted)
+        monkeypatch.setattr(trio_loop.TrioLoop, moment, interrupted)
         with pytest.raises(KeyboardInterrupt):
             async with cluster.ajoin(key, udp=False):
                 pass
@@ -365,7 +365,7 @@ def test_ctrl_c_before_a_node_begins(key, monkeypatch):
         raise KeyboardInterrupt
 
     async def main():
-        monkeypatch.setattr(loops.TrioLoop, "start", interrupted)
+        monkeypatch.setattr(trio_loop.TrioLoop, "start", interrupted)
         net = cluster.ajoin(key, udp=False)
         with pytest.raises(KeyboardInterrupt):
             await net.__aenter__()
