@@ -117,7 +117,8 @@ class RequestTimeout(Timeout):
 
 
 class Overloaded(ClusterError):
-    """Every member that received the request is at its limit. The request has not run."""
+    """Every member that received the request is at its limit, drains, or takes no requests. The
+    request has not run."""
 
     code = "overloaded"
     hint = "send less, start more members, or raise concurrency= and queue_bytes= of aserve()"

@@ -127,22 +127,27 @@ class Gateway:
         if self._state:
             raise StateError("this gateway has been started already", hint="make another one")
         self._state = "starting"
-        self.node.gateways.add(self)
         # a task of its own: trio's scopes must end where they began, and a blocking caller's task
         # ends before
         self.node.loop.spawn(self._run)
-        try:
-            await self.node.until(lambda: self._state != "starting", None)
+        try:        # a node that leaves meanwhile may end before that task has begun
+            await self.node.until(lambda: self._state != "starting" or self.node.closed
+                                  and self not in self.node.gateways, None)
         except BaseException:
             self._state = "closing"
             raise
         if self._error is not None:
             raise self._error
         if self._state != "open":
+            self._state = "over"
             raise NodeClosed("this gateway was closed while it began")
         return self
 
     async def _run(self) -> None:
+        """The node knows its gateway while this runs."""
+        if self._state != "starting" or self.node.closed:
+            return
+        self.node.gateways.add(self)
         try:
             async with self.fed:
                 if self._state == "starting":

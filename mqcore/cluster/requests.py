@@ -61,6 +61,7 @@ class Call(frames.Struct, eq=False):
     only: Callable[[Member], bool] | None = None        # which members may have it
     tried: list[Member] = []
     attempts: list[Attempt] = []
+    unserved: int = 0           # of those that were tried: how many take no requests
     done: bool = False
     result: bytes = b""
     error: Exception | None = None
@@ -185,7 +186,8 @@ class Requests:
             member = node.balancer.choose(members, call.service, now, call.tried, call.key)
             if member is None:
                 if not hedge and not call.attempts:
-                    call.finish(b"", lost or self.nobody(call.service, bool(members), call.tried))
+                    call.finish(b"", lost or self.nobody(call.service, bool(members), call.tried,
+                                                         call.unserved))
                 return False
             ttl = 0 if call.deadline is None else max(1, int((call.deadline - now) * 1e6))
             self.number += 1
@@ -204,14 +206,20 @@ class Requests:
         call.attempts.append(attempt)
         return True
 
-    def nobody(self, service: str, offered: bool, tried: list[Member]) -> Exception:
+    def nobody(self, service: str, offered: bool, tried: list[Member],
+               unserved: int = 0) -> Exception:
+        if tried and unserved == len(tried):
+            return Overloaded(
+                f"no member of {service!r} takes requests: each of the {unserved} that were asked "
+                "serves it with other methods alone, or no more", service=service,
+                tried=unserved, hint="give its handler a method request, or start other members")
         if not offered and not tried:
             return NoSuchService(f"no live member offers the service {service!r}", service=service)
         if not tried:
             return Overloaded(f"no member of {service!r} takes requests now: those that offer it "
                               "drain, or have weight 0", service=service, tried=0)
         return Overloaded(f"all {len(tried)} members of {service!r} that were asked are at their "
-                          "limit or drain", service=service, tried=len(tried))
+                          "limit, drain, or take none", service=service, tried=len(tried))
 
     def _again(self, call: Call, otherwise: Exception) -> None:
         """One attempt has failed. Try the next member, if the budget allows."""
@@ -257,9 +265,10 @@ class Requests:
         score = attempt.score
         if frame.status in frames.REFUSALS:
             score.refused(frame.load)
+            call.unserved += frame.status == frames.NO_SERVICE
             self._again(call, Overloaded(
-                f"a member of {call.service!r} is at its limit, and the retry budget is spent",
-                service=call.service, tried=len(call.tried)))
+                f"a member of {call.service!r} {_REFUSED[frame.status]}, and the retry budget is "
+                "spent", service=call.service, tried=len(call.tried)))
             return
         now = time.monotonic()
         if frame.status == frames.LOST:
@@ -314,5 +323,7 @@ class Requests:
             call.finish(b"", error)
 
 
+_REFUSED = {frames.OVERLOADED: "is at its limit", frames.DRAINING: "drains",
+            frames.NO_SERVICE: "takes no requests"}
 _OUTCOMES = {type(None): "answered", RemoteError: "faults", RequestTimeout: "timeouts",
              Overloaded: "overloaded", MemberLost: "lost", NoSuchService: "unserved"}

@@ -239,6 +239,8 @@ class Service:
     def _next(self) -> None:
         """What waits gets the places that are free. A task may begin and end within spawn(): then
         it is the outermost call that goes on, not one within another."""
+        if self.node.closed:
+            self.drop()
         if self._handing_on or self.node.closed:
             return
         self._handing_on = True
@@ -290,6 +292,17 @@ class Service:
                 self._answer(job, answer)
             finally:        # whatever that raises, the next one's turn has come
                 self._next()
+
+    def drop(self) -> None:
+        """The node leaves: no broadcast or survey that waits is run. (A request that waits is
+        cancelled with its link.)"""
+        for job in list(self.broadcasts.queue):
+            job.cancelled = True
+            self.broadcasts.withdrawn(job)
+            if job._survey is None:
+                self.node.links.drop("unheard")
+            else:       # its link is over: the other side knows
+                job._link.surveyed -= 1
 
     def _answer(self, job: Received, answer: bytes | None) -> None:
         """Only a survey wants one."""

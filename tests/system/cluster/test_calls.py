@@ -456,3 +456,35 @@ def test_cancelled_requests_do_not_run(once, key, nodes):
             first()
 
     once(main)
+
+
+class Full:
+    async def request(self, req):
+        return b"full"
+
+
+class Deaf:
+    async def broadcast(self, msg):
+        return b"heard"
+
+
+def test_members_without_requests(run, key):
+    """The error says so, for one's own node as for others. One that has them is found."""
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("it", Deaf()):
+            await two.await_members("it", timeout=20)
+            for net in one, two:
+                with pytest.raises(cluster.Overloaded, match="takes requests: each of") as no:
+                    await net.arequest("it", b"x", timeout=20)
+                assert no.value.tried == 1 and "method request" in no.value.hint
+                assert net.requests.counts["overloaded"] == 1
+            async with two.aserve("it", Full(), concurrency=1, queue_bytes=0) as busy:
+                await one.await_members("it", 2, timeout=20)
+                assert await one.arequest("it", b"x", timeout=20) == b"full"
+                busy.requests.running += 1
+                with pytest.raises(cluster.Overloaded, match="all 2 .* take none"):
+                    await one.arequest("it", b"x", timeout=20)
+                busy.requests.running -= 1
+
+    run(main)

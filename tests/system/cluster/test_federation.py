@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
+import trio
 
 from mqcore import cluster
-from mqcore.binding.sleep import sleep
+from mqcore.binding.sleep import in_trio, sleep
 
 LIMIT = 50.0
 
@@ -341,5 +342,83 @@ def test_a_gateway_whose_node_in_the_federation_has_left(run):
             assert await west.until(lambda: gate not in west.gateways, LIMIT)
             assert await east.until(lambda: not east.members("it"), LIMIT)
             await gate.aclose()
+
+    run(main)
+
+
+async def stray_cancelled():
+    """A trio.Cancelled whose scope is over."""
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as error:
+            found = error
+            raise
+    return found
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_gateway_that_begins_as_its_node_has_no_tasks_any_more(key, steps):
+    """A stray Cancelled ends the node's tasks on trio: the gateway's own one may not begin."""
+    async def main():
+        called = trio.Event()
+
+        class Strange:
+            async def request(self, req):
+                stray = await stray_cancelled()
+                called.set()
+                raise stray
+
+        net = await cluster.ajoin(key, udp=False).__aenter__()
+        await net.aserve("it", Strange()).astart()
+        gateway = net.afederate("a", cluster.Key.generate(), exports=["it"], udp=False)
+        with trio.fail_after(LIMIT):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(asks, net)
+                await called.wait()
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                with suppress(cluster.NodeClosed):      # it may begin, and end at once
+                    await gateway.astart()
+            await gateway.aclose()
+            await net.aclose()
+        assert net.ended and not net.gateways and gateway._state in ("", "over")
+
+    async def asks(net):
+        with pytest.raises(cluster.ClusterError):
+            await net.arequest("it", b"", timeout=None)
+
+    trio.run(main)
+
+
+def in_a_task(function):
+    """Begin it, in a task that is not the node's. The result keeps the task."""
+    return trio.lowlevel.spawn_system_task(function) if in_trio() else \
+        asyncio.get_running_loop().create_task(function())
+
+
+@pytest.mark.parametrize("ended", ["gateway", "node"])
+@pytest.mark.parametrize("steps", range(4))
+def test_a_gateway_that_is_closed_as_it_begins(run, key, ended, steps):
+    async def main():
+        net = await cluster.ajoin(key, udp=False).__aenter__()
+        gateway = net.afederate("a", cluster.Key.generate(), udp=False)
+        over = []
+
+        async def start():
+            try:
+                over.append(await gateway.astart())
+            except cluster.NodeClosed as error:
+                over.append(error)
+
+        task = in_a_task(start)
+        for _ in range(steps):
+            await sleep(0)
+        await (gateway if ended == "gateway" else net).aclose()
+        await net.until(lambda: over, None)
+        assert task and not net.gateways or over == [gateway]
+        await net.aclose()
+        assert net.ended and not net.gateways and gateway.fed.closed == gateway.fed.begun
 
     run(main)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from mqcore import cluster
+from mqcore.binding.sleep import sleep
 from mqcore.cluster import drain, frames, session
 from mqcore.testing import SlowLink
 
@@ -222,3 +223,47 @@ def test_patience_begins_anew_when_something_waits_again():
             link.taken += 1
         patience.look(now * drain.FLUSH)
         assert link.hurried == hurried
+
+
+class Slow:
+    async def broadcast(self, msg):
+        await sleep(LIMIT)
+
+
+def balanced(net, service, waiting):
+    """All broadcasts are accounted for, and the survey among those that waited."""
+    accounts = service.broadcasts.accounts()
+    assert accounts == {"offered": waiting + 2, "running": 0, "waiting": 0, "done": 1, "refused": 0,
+                        "expired": 0, "cancelled": waiting + 1}
+    assert net.stats()["dropped"]["unheard"] == waiting and not service.busy
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("how", ["aclose", "adrain"])
+def test_broadcasts_that_wait_when_their_node_leaves_are_counted(run, key, how, stopped):
+    async def main():
+        async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=net.url) as other:
+            service = await net.aserve("it", Slow(), concurrency=1).astart()
+            await other.await_members("it", timeout=LIMIT)
+            for _ in range(5):
+                assert await other.abroadcast("it", b"x") == 1
+            survey = other.asurvey("it", b"x", deadline=LIMIT)
+            other.loop.spawn(survey.anext)
+            assert await net.until(lambda: service.busy == 6, LIMIT)
+            if stopped:
+                assert not await service.astop(0)
+            await (net.aclose() if how == "aclose" else net.adrain(0.1))
+            balanced(net, service, 4)
+            assert await other.until(lambda: survey.silent == 1, LIMIT)
+
+    run(main)
+
+
+def test_broadcasts_that_wait_when_a_blocking_node_leaves_are_counted(key):
+    with cluster.join(key) as net:
+        service = net.serve("it", Slow(), concurrency=1).start()
+        for _ in range(5):
+            assert net.broadcast("it", b"x") == 1
+        net.loop.call(lambda: net.asurvey("it", b"x", deadline=0).anext())
+        net.loop.call(lambda: net.until(lambda: service.busy == 6, LIMIT))
+    balanced(net, service, 4)
