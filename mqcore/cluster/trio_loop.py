@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
+from math import inf
 from typing import Any
 
 from mqcore.binding.sleep import Nap, in_trio
@@ -114,6 +115,8 @@ class TrioLoop(Loop):
                 except BaseException as error:
                     exits, others = split(error, (KeyboardInterrupt, SystemExit))
                     cancelled, ours = split(others, self.trio.Cancelled)
+                    if self.trio.current_effective_deadline() > -inf:   # another task's Cancelled
+                        cancelled, ours = None, others
                     if exits is not None:
                         self._safely(self._exit, exits)
                     if ours is not None:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import trio
+import trio.testing
 from echoing import Echo
 
 import mqcore as mq
@@ -96,6 +97,52 @@ def test_a_handler_that_is_cancelled_answers(once, key):
             assert ended.value.reason == "fault"
 
     once(main)
+
+
+async def another_tasks_cancelled():
+    """What cancelled a task that has ended; trio makes no such exception by itself."""
+    caught = []
+
+    async def child():
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as error:
+            caught.append(error)
+            raise
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(child)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    return caught[0]
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["alone", "in-a-group"])
+@pytest.mark.parametrize("kind", [Raises, RaisesInThread])
+def test_a_handler_that_raises_another_tasks_cancelled_ends_nothing_else(key, kind, grouped,
+                                                                         monkeypatch):
+    monkeypatch.setattr(LOG, "propagate", False)
+
+    async def main():
+        error = await another_tasks_cancelled()
+        if grouped:
+            error = BaseExceptionGroup("of several", [error])
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("it", kind(error)), one.aserve("other", Returns(b"fine")):
+            await two.await_members("it", timeout=LIMIT)
+            await two.await_members("other", timeout=LIMIT)
+            with pytest.raises(cluster.RemoteError):
+                await two.arequest("it", b"", timeout=None)
+            survey = two.asurvey("it", b"", deadline=LIMIT)
+            assert [reply async for reply in survey] == [] and survey.silent == 1
+            tunnel = await two.atunnel("it", timeout=LIMIT)
+            with pytest.raises(cluster.TunnelClosed) as ended:
+                await tunnel.arecv(timeout=LIMIT)
+            assert ended.value.reason == "fault"
+            assert one.counts["trouble"] == 3 and not one.closed
+            assert await two.arequest("other", b"", timeout=LIMIT) == b"fine"
+
+    trio.run(main)
 
 
 def test_a_handler_that_raises_while_its_node_leaves(key, monkeypatch):
