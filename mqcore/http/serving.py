@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 try:
     import uvicorn
 
-    from mqcore.http.guarded import Guarded, GuardedTalk
+    from mqcore.http.guarded import Guarded
+    from mqcore.http.guarded_talk import GuardedTalk
 except ImportError as _error:
     raise ImportError(f'the HTTP gateway needs {_error.name}: pip install "mqcore[http]"',
                       name=_error.name) from None
