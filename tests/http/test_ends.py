@@ -1,20 +1,15 @@
 """The end of a connection, over TCP and TLS, on asyncio and uvloop: clients that read slowly, that
 stop reading, and that do not answer the close."""
 
-import contextlib
 import socket
-import ssl
-import sys
 import threading
 import time
 from urllib.parse import urlsplit
 
 import pytest
-from certificates import Pair
 from waiting import until
 
 import mqcore as mq
-from mqcore import http
 
 LIMIT = 60
 LARGE = 20_000_000      # more than the kernels of both sides hold
@@ -23,49 +18,6 @@ UPGRADE = (b"GET /log HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgr
 SSE = b"GET /log HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
 HEALTH = b"GET /-/health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 ASK = b"POST /ask HTTP/1.1\r\nhost: localhost\r\n%scontent-length: 1\r\n\r\nx"
-
-
-@pytest.fixture(params=["uvloop", "asyncio"])
-def loop(request, monkeypatch):
-    if request.param == "asyncio":      # what uvicorn takes without uvloop
-        monkeypatch.setitem(sys.modules, "uvloop", None)
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return Pair("localhost")
-
-
-@pytest.fixture(params=["tcp", "tls"])
-def secure(request):
-    return request.param == "tls"
-
-
-@pytest.fixture
-def gate(opened, tmp_path, url, loop, secure, pair):
-    """gate(**limits): (server, a function that connects to it)."""
-    (tmp_path / "cert").write_bytes(pair.pem())
-    (tmp_path / "key").write_bytes(pair.key_pem())
-    context = ssl.create_default_context(cadata=pair.pem().decode())
-    more = {"bind": "https://127.0.0.1:0", "cert": str(tmp_path / "cert"),
-            "key": str(tmp_path / "key"), "verify": context} if secure else {}
-    with contextlib.ExitStack() as stack:
-        def function(**limits):
-            server, _ = opened({"/ask": f"req:{url}", "/log": f"journal:{tmp_path}/j"},
-                               limits=http.Limits(**limits), **more)
-
-            def connection():
-                parts = urlsplit(server.url)
-                one = stack.enter_context(socket.socket())
-                one.settimeout(LIMIT)
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-                one.connect((parts.hostname, parts.port))
-                if secure:
-                    one = stack.enter_context(context.wrap_socket(one, server_hostname="localhost"))
-                return one
-            return server, connection
-        yield function
 
 
 def read_to(one, end):

@@ -1,0 +1,89 @@
+"""WebSockets whose clients send many small frames: all of them are handled, a few at a time."""
+
+import socket
+
+import pytest
+from waiting import until
+
+import mqcore as mq
+from mqcore.http import guarded_talk
+
+LIMIT = 60
+COUNT = 4000
+UPGRADE = (b"GET %s HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+           b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+BINARY, CLOSE, PING = 0x82, 0x88, 0x89
+
+
+def frame(first, body=b""):
+    assert len(body) < 126
+    return bytes([first, 0x80 | len(body)]) + bytes(4) + body
+
+
+def upgraded(connection, path):
+    one = connection()
+    one.sendall(UPGRADE % path)
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += one.recv(1) or pytest.fail(f"ended after {head}")
+    assert b" 101 " in head
+    return one
+
+
+def rest(one):
+    """What is left of frames until the connection ends."""
+    found = b""
+    while data := one.recv(65536):
+        found += data
+    return found
+
+
+def talk_of(server):
+    return until(lambda: next((
+        one for one in server._serving.server_state.connections
+        if isinstance(one, guarded_talk.GuardedTalk)), None))
+
+
+def end(one):
+    """Without a close frame. Over TLS a closure alert comes with the last bytes."""
+    if hasattr(one, "unwrap"):
+        one.setblocking(False)
+        with pytest.raises(OSError):
+            one.unwrap()
+    else:
+        one.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize("ends", ["close", "end"])
+def test_small_messages_before_the_end_all_reach_the_backend(gate, url, ends):
+    """Few of them wait in the gateway meanwhile."""
+    server, connection = gate()
+    one = upgraded(connection, b"/jobs")
+    one.sendall(b"".join(frame(BINARY, b"%d" % n) for n in range(COUNT))
+                + (frame(CLOSE, b"\x03\xe8") if ends == "close" else b""))
+    if ends == "end":
+        end(one)
+    talk = talk_of(server)
+    until(lambda: talk.queue.qsize() > 256)
+    with mq.Pull(connect=url + "j") as pull:
+        for n in range(COUNT):
+            assert pull.recv(timeout=LIMIT) == b"%d" % n
+            assert talk.queue.qsize() <= 513        # the end is one of them
+        until(lambda: server.stats().streams == 0)
+    assert server.stats().sent == COUNT
+
+
+@pytest.mark.parametrize("secure", ["tcp"], indirect=True)
+def test_other_tasks_have_their_turns_between_small_frames(gate, monkeypatch):
+    """Here after each one."""
+    turns = []
+    real = guarded_talk.GuardedTalk.handle_events
+    monkeypatch.setattr(guarded_talk, "TURN", 0.0)
+    monkeypatch.setattr(guarded_talk, "LEAST", 0.0)
+    monkeypatch.setattr(guarded_talk.GuardedTalk, "handle_events",
+                        lambda self: (turns.append(1), real(self)))
+    _, connection = gate()
+    one = upgraded(connection, b"/log")
+    one.sendall(frame(PING, b"p") * 200 + frame(CLOSE, b"\x03\xe8"))
+    assert rest(one) == b"\x8a\x01p" * 200 + b"\x88\x02\x03\xe8"
+    assert len(turns) > 200
