@@ -4,14 +4,16 @@ open."""
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from wsproto import events
+from wsproto.connection import ConnectionState
 
-from mqcore.http.bounds import Limits, Stats
+from mqcore.http.bounds import Limits, Stats, count_problem
 from mqcore.http.guarded import CLOSING, Corked
 from mqcore.http.unread import progress
 
@@ -19,6 +21,8 @@ UNREAD = 256 << 10          # bytes of pongs that a client leaves unread, or sen
 TURN = 1e-3                 # seconds of a turn of the loop for frames, all connections together
 LEAST = 50e-6               # of these for one connection, at least
 WAITING = 512               # whole messages of a client that wait for the backend
+OVERHEAD = 500              # bytes of a waiting message's objects, about
+LATER = 1013                # RFC 6455's registry at IANA: try again later
 GONE: Final = "websocket.disconnect"
 HANDLERS = {events.Request: "handle_connect", events.TextMessage: "handle_message",
             events.BytesMessage: "handle_message", events.CloseConnection: "handle_close",
@@ -61,6 +65,30 @@ class Once:
         self._closing()
 
 
+def size(message: Any) -> int:
+    """The memory of a client's message, 0 for another event."""
+    if message["type"] != "websocket.receive":
+        return 0
+    return sys.getsizeof(message.get("bytes") or message.get("text") or b"") + OVERHEAD
+
+
+class Inbox(asyncio.Queue[Any]):
+    """What waits for the application, and the memory of that."""
+
+    def _init(self, maxsize: int) -> None:
+        super()._init(maxsize)
+        self.bytes = 0
+
+    def _put(self, item: Any) -> None:
+        super()._put(item)
+        self.bytes += size(item)
+
+    def _get(self) -> Any:
+        item = super()._get()
+        self.bytes -= size(item)
+        return item
+
+
 class GuardedTalk(WSProtocol):
     """One WebSocket.
 
@@ -68,6 +96,10 @@ class GuardedTalk(WSProtocol):
     The rest waits in wsproto, at most what one read has brought: nothing more is read until no
     frame and no message waits. `behind` says that frames wait. What ends the talk waits for them,
     too: the client had sent them before.
+
+    `held` counts what the gateway holds of the client's messages among all bodies (`bodies_bytes`):
+    one that is unfinished, those that wait, the one that the backend has not taken yet, and frames
+    that wait. Where there is no more room, the talk ends with the code 1013.
     """
 
     limits: Limits
@@ -78,6 +110,10 @@ class GuardedTalk(WSProtocol):
         self.moved = 0.0        # when the client had acknowledged more than at the look before
         self.taken = 0          # bytes that it had acknowledged at the ping
         self.discarded = 0      # bytes that came after the close
+        self.queue: Inbox = Inbox()
+        self.unparsed = 0       # bytes of which some may wait in wsproto
+        self.given = 0          # bytes of the message that the application has now
+        self.held = 0
         self.behind = False
         self.turn: asyncio.Handle | None = None     # it handles more frames
         self.over: Any = None   # the end of the talk, which the application has not been told yet
@@ -92,6 +128,7 @@ class GuardedTalk(WSProtocol):
 
     def data_received(self, data: bytes) -> None:
         if not self.transport.is_closing():
+            self.unparsed += len(data)
             super().data_received(data)
             return
         self.discarded += len(data)
@@ -114,9 +151,34 @@ class GuardedTalk(WSProtocol):
         if self.behind and not self.read_paused:
             self.read_paused = True
             self.transport.pause_reading()
-        if self.over is not None and not self.behind:
-            self.queue.put_nowait(self.over)        # wakes receive()
+        if not self.behind:
+            self.unparsed = 0
+            if self.over is not None:
+                self.queue.put_nowait(self.over)        # wakes receive()
+        self._count()
+        if self.held and self.stats.held_bytes > self.limits.bodies_bytes \
+                and self.conn.state is ConnectionState.OPEN and not self.transport.is_closing():
+            self._refuse()
         self._go_on()
+
+    def _count(self) -> None:
+        held = self.buffer.length + self.queue.bytes + self.given + self.unparsed
+        self.stats.held_bytes += held - self.held
+        self.held = held
+
+    def _refuse(self) -> None:
+        """All bodies together have no room for what this client sends."""
+        count_problem(self.stats, "bodies")
+        self.unparsed, self.behind = 0, False
+        self._end(LATER, "the gateway holds too many bodies now; send it again later")
+
+    def _end(self, code: int, reason: str) -> None:
+        """The gateway ends the talk. What the client has sent before this is handled."""
+        self.buffer.clear()
+        self.queue.put_nowait({"type": GONE, "code": code, "reason": reason})
+        self.transport.write(self.conn.send(events.CloseConnection(code=code, reason=reason)))
+        self.transport.close()
+        self._count()
 
     def _dropped(self) -> bool:
         """Whether what the client has sent beyond this is of no use."""
@@ -137,9 +199,13 @@ class GuardedTalk(WSProtocol):
     async def receive(self) -> Any:
         """uvicorn's. The end comes after all messages, and again for who asks again."""
         while self.over is None or self.behind or not self.queue.empty():
+            self.given = 0
+            self._count()
             message = await self.queue.get()
             self._go_on()
             if message["type"] != GONE:
+                self.given = size(message)
+                self._count()
                 return message
             self.over = self.over or message
         return self.over
@@ -152,9 +218,18 @@ class GuardedTalk(WSProtocol):
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)
         self.done = True
-        self.queue = asyncio.Queue()
+        self.queue, self.given = Inbox(), 0
         self.buffer.clear()
+        if self._dropped():
+            self.behind, self.unparsed = False, 0
+        self._count()
         self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._dropped() or not self.behind:
+            self.behind, self.unparsed = False, 0
+        self._count()
 
     def eof_received(self) -> None:
         """The transport closes itself, once the client has read what is written. Without a close

@@ -87,3 +87,46 @@ def test_other_tasks_have_their_turns_between_small_frames(gate, monkeypatch):
     one.sendall(frame(PING, b"p") * 200 + frame(CLOSE, b"\x03\xe8"))
     assert rest(one) == b"\x8a\x01p" * 200 + b"\x88\x02\x03\xe8"
     assert len(turns) > 200
+
+
+def large(first, length, body):
+    """A frame of so many bytes, or its beginning."""
+    return bytes([first, 0xff]) + length.to_bytes(8, "big") + bytes(4) + body
+
+
+def test_unfinished_messages_are_bodies(gate):
+    """There is room for three of them."""
+    server, connection = gate(bodies_bytes=3_000_000)
+    size, half = 900_000, bytes(899_999)
+    first, second, third, *late = [upgraded(connection, b"/log?form=raw") for _ in range(5)]
+    for n, one in enumerate((first, second, third)):
+        one.sendall(large(BINARY, size, half))
+        until(lambda want=(n + 1) * 899_999: server.stats().held_bytes >= want)
+    late[0].sendall(large(BINARY, size, half))
+    assert b"\x03\xf5the gateway holds too many bodies now; send it again later" in rest(late[0])
+    assert server.stats().problems == {"bodies": 1}
+    second.close()
+    until(lambda: server.stats().held_bytes < 2_000_000)
+    late[1].sendall(large(BINARY, size, bytes(size)))
+    first.sendall(b"\0")
+    until(lambda: server.stats().sent == 2)
+    for one in (first, third, *late):
+        one.close()
+    until(lambda: server.stats().held_bytes == 0)
+
+
+def test_messages_that_the_backend_has_not_taken_are_bodies(gate, url):
+    server, connection = gate(bodies_bytes=3_000_000)
+    size, body = 900_000, bytes(900_000)
+    ones = [upgraded(connection, b"/jobs") for _ in range(2)]
+    for n, one in enumerate(ones):
+        one.sendall(large(BINARY, size, body))
+        until(lambda want=(n + 1) * size: server.stats().held_bytes >= want)
+    ones[0].sendall(large(BINARY, size, body))
+    until(lambda: server.stats().held_bytes >= 3 * size)
+    ones[1].sendall(large(BINARY, size, body))
+    until(lambda: server.stats().problems == {"bodies": 1})
+    with mq.Pull(connect=url + "j") as pull:
+        assert [len(pull.recv(timeout=LIMIT)) for _ in range(3)] == [size] * 3
+        assert b"\x03\xf5" in rest(ones[1])
+    until(lambda: server.stats().held_bytes == 0)
