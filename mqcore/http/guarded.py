@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -108,10 +109,11 @@ class Corked:
 
 
 class Guarded(HttpToolsProtocol):
-    """One connection. `limits` and `stats` are the gateway's."""
+    """One connection. `limits` and `stats` are the gateway's; `ending` says whether it ends."""
 
     limits: Limits
     stats: Stats
+    ending: Callable[[], bool]
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -129,6 +131,9 @@ class Guarded(HttpToolsProtocol):
         self.taken = 0          # bytes that the client had acknowledged at the last look
         self.moved = 0.0        # when these were more than before
         self.corked = Corked(transport)
+        if self.ending():       # asyncio accepts some turns before it calls this
+            transport.abort()
+            return
         if len(self.connections) > self.limits.clients:
             self.stats.turned_away += 1
             transport.write(reply(Problem(503, "clients", f"{self.limits.clients} clients are "

@@ -1,6 +1,7 @@
 """The end of a connection, over TCP and TLS, on asyncio and uvloop: clients that read slowly, that
 stop reading, and that do not answer the close."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -106,6 +107,22 @@ def test_stop_does_not_wait_for_a_client_that_leaves_the_close_unanswered(gate, 
     if asked:
         one.sendall(asked)
         assert one.recv(65536)
+    assert stopped(server)
+
+
+@pytest.mark.parametrize("turns", [3, 4, 5])       # after 2, asyncio itself loses the connection
+@pytest.mark.parametrize("secure", ["tcp"], indirect=True)
+def test_stop_does_not_wait_for_a_client_that_connects_meanwhile(gate, monkeypatch, turns):
+    """asyncio has accepted the connection, and says so when the others have been closed."""
+    server, connection = gate(drain=300.0, header_time=300.0)
+    real = server._serving.shutdown
+
+    async def shutdown(sockets=None):
+        connection()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await real(sockets)
+    monkeypatch.setattr(server._serving, "shutdown", shutdown)
     assert stopped(server)
 
 
