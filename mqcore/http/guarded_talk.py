@@ -267,6 +267,13 @@ class GuardedTalk(WSProtocol):
             return
         self.loop.call_later(CLOSING, self._look, taken)
 
+    def handle_close(self, event: Any) -> None:
+        """uvicorn's. For a broken frame, the close frame comes from here: 1002 or 1007, and why."""
+        if self.conn.state is ConnectionState.OPEN:
+            self._end(event.code, event.reason)
+        else:
+            super().handle_close(event)
+
     def send_keepalive_ping(self) -> None:
         super().send_keepalive_ping()
         self.taken = progress(self.transport)[1]

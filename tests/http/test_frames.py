@@ -130,3 +130,29 @@ def test_messages_that_the_backend_has_not_taken_are_bodies(gate, url):
         assert [len(pull.recv(timeout=LIMIT)) for _ in range(3)] == [size] * 3
         assert b"\x03\xf5" in rest(ones[1])
     until(lambda: server.stats().held_bytes == 0)
+
+
+@pytest.mark.parametrize(("broken", "code"), [
+    (b"\x83\x80\0\0\0\0", 1002),          # no such opcode
+    (b"\x82\x01a", 1002),                 # not masked
+    (b"\xc2\x80\0\0\0\0", 1002),          # a reserved bit
+    (b"\x80\x80\0\0\0\0", 1002),          # goes on with nothing
+    (b"\x89\xfe\0\x80\0\0\0\0", 1002),    # a long ping
+    (frame(CLOSE, b"x"), 1002),
+    (frame(CLOSE, b"\0\1"), 1002),
+    (frame(0x81, b"\xff"), 1007),          # no UTF-8
+    (frame(CLOSE, b"\x03\xe8\xff"), 1007),
+])
+def test_a_broken_frame_has_a_reason_in_the_close_frame(gate, broken, code):
+    """What came before it is handled, what comes after it is not."""
+    server, connection = gate()
+    one = upgraded(connection, b"/log?form=raw&from=end")
+    one.sendall(frame(BINARY, b"first"))
+    until(lambda: server.stats().sent == 1)
+    one.sendall(broken + frame(BINARY, b"last"))
+    found = rest(one)
+    first, length, *said = found[found.index(b"\x88"):]
+    assert first == CLOSE and len(said) == length > 2
+    assert bytes(said[:2]) == code.to_bytes(2, "big")
+    until(lambda: server.stats().streams == 0)
+    assert server.stats().sent == 1 and not server.stats().problems
