@@ -205,7 +205,8 @@ class Guarded(HttpToolsProtocol):
         self.timer = None
         now = self.loop.time()
         if self.due <= now:
-            self._cut()
+            self.stats.late += 1
+            self.transport.abort()
         elif self.idle < math.inf:
             self._look_idle(now)
         elif self.due < math.inf:
@@ -221,7 +222,8 @@ class Guarded(HttpToolsProtocol):
         elif left:
             since = max(self.moved, self.idle - limits.idle_time)
             if now - since >= limits.idle_time + limits.header_time:
-                self._cut()
+                self.stats.slow += 1
+                transport.abort()
                 return
         elif transport.is_closing():
             transport.abort()
@@ -230,10 +232,6 @@ class Guarded(HttpToolsProtocol):
             transport.close()
         at = now + (CLOSING if transport.is_closing() else limits.idle_time / 3)
         self._wake(min(at, self.due, self.idle if self.idle > now else at))
-
-    def _cut(self) -> None:
-        self.stats.late += 1
-        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():

@@ -157,7 +157,7 @@ def test_a_client_that_reads_little_at_a_time_gets_its_whole_answer(gate, url):
             found += len(data)
             if time.monotonic() - start < 4:
                 time.sleep(0.02)
-    assert found > LARGE and server.stats().late == 0
+    assert found > LARGE and (server.stats().late, server.stats().slow) == (0, 0)
 
 
 @pytest.mark.parametrize("closing", [b"", b"connection: close\r\n"])
@@ -168,8 +168,8 @@ def test_a_client_that_stops_reading_is_cut_off(gate, url, closing):
         one.sendall(ASK % closing)
         rep.recv_msg(timeout=LIMIT).reply(bytes(LARGE))
         assert one.recv(65536)
-        until(lambda: server.stats().late == 1)
-        assert stopped(server)
+        until(lambda: server.stats().slow == 1)
+        assert server.stats().late == 0 and stopped(server)
 
 
 def test_a_client_is_idle_once_it_has_read_its_answer(gate):
@@ -196,6 +196,19 @@ def test_what_is_in_progress_at_the_end_of_drain_is_refused(gate, url, asked):
     assert found.count(b"HTTP/1.1") == 1
     stats = server.stats()
     assert (stats.requests, stats.refused, stats.problems) == (1, 1, {"ending": 1})
+
+
+@pytest.mark.parametrize("secure", ["tcp"], indirect=True)
+@pytest.mark.parametrize("drain", [0.0, 0.2, 1.5])
+def test_drain_is_no_whole_number_of_seconds(gate, url, drain):
+    server, connection = gate(drain=drain)
+    assert server._serving.config.timeout_graceful_shutdown == drain
+    with mq.Rep(bind=url):
+        one = connection()
+        one.sendall(ASK % b"")
+        until(lambda: server.stats().in_progress == 1)
+        assert stopped(server)
+    assert b" 503 " in one.recv(65536)
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/log"])
