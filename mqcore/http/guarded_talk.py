@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from uvicorn.protocols.websockets.wsproto_impl import FrameTooLargeError, WSProtocol
 from wsproto import events
 from wsproto.connection import ConnectionState
 
@@ -22,7 +22,7 @@ TURN = 1e-3                 # seconds of a turn of the loop for frames, all conn
 LEAST = 50e-6               # of these for one connection, at least
 WAITING = 512               # whole messages of a client that wait for the backend
 OVERHEAD = 500              # bytes of a waiting message's objects, about
-LATER = 1013                # RFC 6455's registry at IANA: try again later
+TOO_BIG, LATER = 1009, 1013     # WebSocket's codes of the end, by IANA's registry
 GONE: Final = "websocket.disconnect"
 HANDLERS = {events.Request: "handle_connect", events.TextMessage: "handle_message",
             events.BytesMessage: "handle_message", events.CloseConnection: "handle_close",
@@ -119,7 +119,7 @@ class GuardedTalk(WSProtocol):
         self.over: Any = None   # the end of the talk, which the application has not been told yet
         self.once = Once(transport, self._closing)
         self.transport = self.once      # type: ignore[assignment]
-        self.done = False       # the application takes no messages any more
+        self.done = False       # the application gets no more messages than have been queued
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -145,8 +145,10 @@ class GuardedTalk(WSProtocol):
         for event in () if self._dropped() else self.conn.events():
             if not self.close_sent or isinstance(event, events.CloseConnection):
                 getattr(self, HANDLERS[type(event)])(event)
+            if self._dropped():
+                break
             if self._full() or time.monotonic() >= end:
-                self.behind = not self._dropped()
+                self.behind = True
                 break
         if self.behind and not self.read_paused:
             self.read_paused = True
@@ -174,6 +176,7 @@ class GuardedTalk(WSProtocol):
 
     def _end(self, code: int, reason: str) -> None:
         """The gateway ends the talk. What the client has sent before this is handled."""
+        self.done = True
         self.buffer.clear()
         self.queue.put_nowait({"type": GONE, "code": code, "reason": reason})
         self.transport.write(self.conn.send(events.CloseConnection(code=code, reason=reason)))
@@ -266,6 +269,20 @@ class GuardedTalk(WSProtocol):
             self.transport.abort()
             return
         self.loop.call_later(CLOSING, self._look, taken)
+
+    def handle_message(self, event: Any) -> None:
+        """uvicorn's. It would take an answer that is written after this close for a mistake."""
+        try:
+            self.buffer.extend(event)
+        except FrameTooLargeError:
+            self._end(TOO_BIG, f"Message exceeds the maximum size ({self.limits.body_bytes} bytes)")
+            return
+        if event.message_finished:
+            self.queue.put_nowait(self.buffer.to_message())
+            self.buffer.clear()
+            if not self.read_paused:
+                self.read_paused = True
+                self.transport.pause_reading()
 
     def handle_close(self, event: Any) -> None:
         """uvicorn's. For a broken frame, the close frame comes from here: 1002 or 1007, and why."""

@@ -20,6 +20,11 @@ def frame(first, body=b""):
     return bytes([first, 0x80 | len(body)]) + bytes(4) + body
 
 
+def large(first, length, body):
+    """A frame of so many bytes, or its beginning."""
+    return bytes([first, 0xff]) + length.to_bytes(8, "big") + bytes(4) + body
+
+
 def upgraded(connection, path):
     one = connection()
     one.sendall(UPGRADE % path)
@@ -89,11 +94,6 @@ def test_other_tasks_have_their_turns_between_small_frames(gate, monkeypatch):
     assert len(turns) > 200
 
 
-def large(first, length, body):
-    """A frame of so many bytes, or its beginning."""
-    return bytes([first, 0xff]) + length.to_bytes(8, "big") + bytes(4) + body
-
-
 def test_unfinished_messages_are_bodies(gate):
     """There is room for three of them."""
     server, connection = gate(bodies_bytes=3_000_000)
@@ -142,10 +142,11 @@ def test_messages_that_the_backend_has_not_taken_are_bodies(gate, url):
     (frame(CLOSE, b"\0\1"), 1002),
     (frame(0x81, b"\xff"), 1007),          # no UTF-8
     (frame(CLOSE, b"\x03\xe8\xff"), 1007),
+    (large(BINARY, 70_000, bytes(70_000)), 1009),
 ])
 def test_a_broken_frame_has_a_reason_in_the_close_frame(gate, broken, code):
     """What came before it is handled, what comes after it is not."""
-    server, connection = gate()
+    server, connection = gate(body_bytes=60_000)
     one = upgraded(connection, b"/log?form=raw&from=end")
     one.sendall(frame(BINARY, b"first"))
     until(lambda: server.stats().sent == 1)
@@ -156,3 +157,14 @@ def test_a_broken_frame_has_a_reason_in_the_close_frame(gate, broken, code):
     assert bytes(said[:2]) == code.to_bytes(2, "big")
     until(lambda: server.stats().streams == 0)
     assert server.stats().sent == 1 and not server.stats().problems
+
+
+@pytest.mark.parametrize("ends", [
+    b"\x82\x01a", large(BINARY, 70_000, bytes(70_000)), frame(CLOSE, b"\x03\xe8")])
+def test_an_answer_that_comes_after_the_close_is_no_mistake(gate, ends):
+    server, connection = gate(body_bytes=60_000)
+    one = upgraded(connection, b"/log?form=raw&from=end")
+    one.sendall(frame(BINARY, b"x") * 100 + ends)
+    assert b"\x88" in rest(one)
+    until(lambda: server.stats().streams == 0)
+    assert not server.stats().problems and server.stats().held_bytes == 0
