@@ -296,10 +296,10 @@ class GuardedTalk(WSProtocol):
         self.taken = progress(self.transport)[1]
 
     def keepalive_timeout(self) -> None:
-        """uvicorn's. A client that reads on has not come to the ping yet, and the gateway may not
-        have read what the client has sent."""
+        """uvicorn's. A client that reads on has not come to the ping yet. The gateway may not have
+        read the pong of one that has got the ping."""
         left, taken = progress(self.transport)
-        if self.read_paused or left and taken != self.taken:
+        if taken != self.taken if left else self.read_paused:
             self.taken = taken
             self.pong_timer = self.loop.call_later(self.limits.send_time, self.keepalive_timeout)
             return

@@ -307,7 +307,8 @@ def test_counters_add_up_where_requests_overlap(talk):
 
 
 @pytest.mark.parametrize("left, taken, paused, waits", [
-    (5, 20, False, True), (5, 10, False, False), (0, 20, False, False), (0, 20, True, True)])
+    (5, 20, False, True), (5, 10, False, False), (0, 20, False, False), (0, 20, True, True),
+    (5, 10, True, False)])
 def test_a_ping_waits_for_a_client_that_still_reads_what_is_before_it(
         monkeypatch, left, taken, paused, waits):
     """It had taken 10 bytes when the ping was written. Or the gateway reads nothing itself."""
