@@ -60,7 +60,7 @@ class Stats:
     turned_away: int = 0    #: connections beyond the limit `clients`
     streams: int = 0        #: streams open now
     in_progress: int = 0    #: requests in progress now
-    held_bytes: int = 0     #: bytes of request bodies held now
+    held_bytes: int = 0     #: bytes of bodies and of WebSocket messages held now
     problems: dict[str, int] = field(default_factory=dict)      #: refusals by name
 
     def facts(self) -> dict[str, Any]:

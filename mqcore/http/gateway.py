@@ -72,6 +72,9 @@ class Gateway:
         if self.ending is not None:
             self.ending.set()
 
+    def is_ending(self) -> bool:
+        return self.ending is not None and self.ending.is_set()
+
     async def stop(self) -> None:
         self.drain()
         for one in self.backends.values():
@@ -322,7 +325,7 @@ class Gateway:
         if exchange.method not in ("GET", "HEAD"):
             raise Problem(405, "method", f"{exchange.path} has no {exchange.method}", "use GET",
                           [(b"allow", b"GET, HEAD")])
-        ending = self.ending is not None and self.ending.is_set()
+        ending = self.is_ending()
         if name == "health":
             await exchange.answer(503 if ending else 200,
                                   b'{"status":"%s"}' % (b"ending" if ending else b"ok"), JSON)

@@ -1,8 +1,5 @@
-"""One connection of the gateway: uvicorn's protocols, with the limits that they leave open.
-
-uvicorn parses HTTP with httptools and WebSocket with wsproto. What it leaves open is bounded here:
-the number of connections, the size of headers and how long they take, pipelined requests, pongs to
-a client that does not read.
+"""One connection of the gateway: uvicorn's protocol over httptools, with the limits that it leaves
+open: the number of connections, the size of headers and how long they take, pipelined requests.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from uvicorn.protocols.http.httptools_impl import (
     HttpToolsProtocol,
     RequestResponseCycle,
 )
-from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from mqcore.base.rarely import Rarely
 from mqcore.http.bounds import Limits, Stats, count_problem
@@ -26,7 +22,6 @@ from mqcore.http.problem import TYPE, Problem
 from mqcore.http.unread import progress
 
 PIPELINED = 16              # requests of one connection that wait for their turn
-UNREAD = 256 << 10          # bytes of pongs that a client leaves unread, or sends after the close
 DISCARD = 2.0               # seconds that a refused body is read for
 CLOSING = 0.5               # seconds between two looks at a connection that is being closed
 _log = logging.getLogger("mqcore.http.server")
@@ -38,37 +33,6 @@ def reply(problem: Problem) -> bytes:
     body = problem.body()
     return (b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
             % (problem.status, b"Refused", TYPE, len(body))) + body
-
-
-class Once:
-    """A WebSocket's transport, which is closed once (asyncio's over TLS lets go of its connection
-    when it is closed twice, and cannot be aborted then), and gently: it ends its sending direction
-    and reads on. A pong that came after the close would have the kernel throw away what the client
-    has not got yet. `closing()` is called then, and ends it."""
-
-    def __init__(self, transport: Any, closing: Callable[[], None]) -> None:
-        self.abort, self.get_extra_info = transport.abort, transport.get_extra_info
-        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
-        self.get_write_buffer_size = transport.get_write_buffer_size
-        self._transport, self._closing, self._closed = transport, closing, False
-
-    def is_closing(self) -> bool:
-        return self._closed or bool(self._transport.is_closing())
-
-    def write(self, data: bytes) -> None:
-        if not self.is_closing():
-            self._transport.write(data)
-
-    def close(self) -> None:
-        if self.is_closing():
-            return
-        self._closed = True
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-            self._transport.resume_reading()    # until the client ends its side
-        else:
-            self._transport.close()
-        self._closing()
 
 
 class Corked:
@@ -145,10 +109,11 @@ class Corked:
 
 
 class Guarded(HttpToolsProtocol):
-    """One connection. `limits` and `stats` are the gateway's."""
+    """One connection. `limits` and `stats` are the gateway's; `ending` says whether it ends."""
 
     limits: Limits
     stats: Stats
+    ending: Callable[[], bool]
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -166,6 +131,9 @@ class Guarded(HttpToolsProtocol):
         self.taken = 0          # bytes that the client had acknowledged at the last look
         self.moved = 0.0        # when these were more than before
         self.corked = Corked(transport)
+        if self.ending():       # asyncio accepts some turns before it calls this
+            transport.abort()
+            return
         if len(self.connections) > self.limits.clients:
             self.stats.turned_away += 1
             transport.write(reply(Problem(503, "clients", f"{self.limits.clients} clients are "
@@ -237,7 +205,8 @@ class Guarded(HttpToolsProtocol):
         self.timer = None
         now = self.loop.time()
         if self.due <= now:
-            self._cut()
+            self.stats.late += 1
+            self.transport.abort()
         elif self.idle < math.inf:
             self._look_idle(now)
         elif self.due < math.inf:
@@ -253,7 +222,8 @@ class Guarded(HttpToolsProtocol):
         elif left:
             since = max(self.moved, self.idle - limits.idle_time)
             if now - since >= limits.idle_time + limits.header_time:
-                self._cut()
+                self.stats.slow += 1
+                transport.abort()
                 return
         elif transport.is_closing():
             transport.abort()
@@ -262,10 +232,6 @@ class Guarded(HttpToolsProtocol):
             transport.close()
         at = now + (CLOSING if transport.is_closing() else limits.idle_time / 3)
         self._wake(min(at, self.due, self.idle if self.idle > now else at))
-
-    def _cut(self) -> None:
-        self.stats.late += 1
-        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -365,89 +331,3 @@ class Guarded(HttpToolsProtocol):
             self._arm(DISCARD)
         else:
             self._rest(closing)
-
-
-class GuardedTalk(WSProtocol):
-    """One WebSocket."""
-
-    limits: Limits
-    stats: Stats
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.moved = 0.0        # when the client had acknowledged more than at the look before
-        self.taken = 0          # bytes that it had acknowledged at the ping
-        self.discarded = 0      # bytes that came after the close
-        self.transport = Once(transport, self._closing)     # type: ignore[assignment]
-
-    def handle_connect(self, event: Any) -> None:
-        super().handle_connect(event)
-        scope: Any = self.scope
-        scope["mqcore.connection"] = Corked(self.transport)
-
-    def data_received(self, data: bytes) -> None:
-        if not self.transport.is_closing():
-            super().data_received(data)
-            return
-        self.discarded += len(data)
-        if self.discarded > UNREAD:
-            self.transport.pause_reading()
-
-    def eof_received(self) -> None:
-        """The transport closes itself, once the client has read what is written. Without a close
-        frame the talk is over, too."""
-        if not self.transport.is_closing():
-            self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006})
-            self._closing()
-
-    def shutdown(self) -> None:
-        """uvicorn's, which would close with 1012. The talk hears of the end, and says why."""
-        self.stop_keepalive()
-        if self.handshake_complete and not self.close_sent:
-            self._closing()
-        else:
-            super().shutdown()
-
-    def _closing(self) -> None:
-        looks, self.moved = self.moved > 0, self.loop.time()
-        if not looks:
-            self.loop.call_later(CLOSING, self._look, -1)
-
-    def _look(self, before: int) -> None:
-        """The connection is being closed. Cut it once the client has read everything, since it may
-        leave the close unanswered, and if it reads nothing. `before` are the bytes that it had
-        acknowledged at the last look."""
-        if self.disconnected:
-            return
-        left, taken = progress(self.transport)
-        now = self.loop.time()
-        if taken != before:
-            self.moved = now
-        elif not left or now - self.moved >= self.limits.send_time:
-            self.stats.slow += left > 0
-            self.transport.abort()
-            return
-        self.loop.call_later(CLOSING, self._look, taken)
-
-    def send_keepalive_ping(self) -> None:
-        super().send_keepalive_ping()
-        self.taken = progress(self.transport)[1]
-
-    def keepalive_timeout(self) -> None:
-        """uvicorn's. A client that reads on has not come to the ping yet."""
-        left, taken = progress(self.transport)
-        if left and taken != self.taken:
-            self.taken = taken
-            self.pong_timer = self.loop.call_later(self.limits.send_time, self.keepalive_timeout)
-            return
-        super().keepalive_timeout()
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": 1011})
-
-    def handle_ping(self, event: Any) -> None:
-        if self.transport.is_closing():
-            return
-        if self.transport.get_write_buffer_size() > UNREAD:
-            self.stats.slow += 1
-            self.transport.abort()
-            return
-        super().handle_ping(event)

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 try:
     import uvicorn
 
-    from mqcore.http.guarded import Guarded, GuardedTalk
+    from mqcore.http.guarded import Guarded
+    from mqcore.http.guarded_talk import GuardedTalk
 except ImportError as _error:
     raise ImportError(f'the HTTP gateway needs {_error.name}: pip install "mqcore[http]"',
                       name=_error.name) from None
@@ -137,15 +138,15 @@ def serving(gateway: Gateway, context: ssl.SSLContext | None) -> Serving:
     """uvicorn with the gateway's limits."""
     limits = gateway.limits
     bound: dict[str, Any] = {"limits": limits, "stats": gateway.stats}
-    made: dict[str, Any] = {} if context is None else {
-        "ssl_context_factory": lambda *_: context}
+    made: dict[str, Any] = {"timeout_graceful_shutdown": limits.drain}      # for wait_for()
+    if context is not None:
+        made["ssl_context_factory"] = lambda *_: context
+    http = type("Guarded", (Guarded,), {**bound, "ending": staticmethod(gateway.is_ending)})
     return Serving(uvicorn.Config(
-        gateway, http=type("Guarded", (Guarded,), bound), ws=type("GuardedTalk", (GuardedTalk,),
-                                                                 bound),
+        gateway, http=http, ws=type("GuardedTalk", (GuardedTalk,), bound),
         lifespan="off", log_config=None, access_log=False, server_header=False,
         proxy_headers=False, ws_max_size=limits.body_bytes, ws_per_message_deflate=False,
-        ws_ping_interval=limits.heartbeat, ws_ping_timeout=limits.send_time,
-        timeout_graceful_shutdown=int(limits.drain) or 1, **made), gateway)
+        ws_ping_interval=limits.heartbeat, ws_ping_timeout=limits.send_time, **made), gateway)
 
 
 class Server:

@@ -1,20 +1,16 @@
 """The end of a connection, over TCP and TLS, on asyncio and uvloop: clients that read slowly, that
 stop reading, and that do not answer the close."""
 
-import contextlib
+import asyncio
 import socket
-import ssl
-import sys
 import threading
 import time
 from urllib.parse import urlsplit
 
 import pytest
-from certificates import Pair
 from waiting import until
 
 import mqcore as mq
-from mqcore import http
 
 LIMIT = 60
 LARGE = 20_000_000      # more than the kernels of both sides hold
@@ -23,49 +19,6 @@ UPGRADE = (b"GET /log HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgr
 SSE = b"GET /log HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
 HEALTH = b"GET /-/health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 ASK = b"POST /ask HTTP/1.1\r\nhost: localhost\r\n%scontent-length: 1\r\n\r\nx"
-
-
-@pytest.fixture(params=["uvloop", "asyncio"])
-def loop(request, monkeypatch):
-    if request.param == "asyncio":      # what uvicorn takes without uvloop
-        monkeypatch.setitem(sys.modules, "uvloop", None)
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return Pair("localhost")
-
-
-@pytest.fixture(params=["tcp", "tls"])
-def secure(request):
-    return request.param == "tls"
-
-
-@pytest.fixture
-def gate(opened, tmp_path, url, loop, secure, pair):
-    """gate(**limits): (server, a function that connects to it)."""
-    (tmp_path / "cert").write_bytes(pair.pem())
-    (tmp_path / "key").write_bytes(pair.key_pem())
-    context = ssl.create_default_context(cadata=pair.pem().decode())
-    more = {"bind": "https://127.0.0.1:0", "cert": str(tmp_path / "cert"),
-            "key": str(tmp_path / "key"), "verify": context} if secure else {}
-    with contextlib.ExitStack() as stack:
-        def function(**limits):
-            server, _ = opened({"/ask": f"req:{url}", "/log": f"journal:{tmp_path}/j"},
-                               limits=http.Limits(**limits), **more)
-
-            def connection():
-                parts = urlsplit(server.url)
-                one = stack.enter_context(socket.socket())
-                one.settimeout(LIMIT)
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-                one.connect((parts.hostname, parts.port))
-                if secure:
-                    one = stack.enter_context(context.wrap_socket(one, server_hostname="localhost"))
-                return one
-            return server, connection
-        yield function
 
 
 def read_to(one, end):
@@ -157,6 +110,22 @@ def test_stop_does_not_wait_for_a_client_that_leaves_the_close_unanswered(gate, 
     assert stopped(server)
 
 
+@pytest.mark.parametrize("turns", [3, 4, 5])       # after 2, asyncio itself loses the connection
+@pytest.mark.parametrize("secure", ["tcp"], indirect=True)
+def test_stop_does_not_wait_for_a_client_that_connects_meanwhile(gate, monkeypatch, turns):
+    """asyncio has accepted the connection, and says so when the others have been closed."""
+    server, connection = gate(drain=300.0, header_time=300.0)
+    real = server._serving.shutdown
+
+    async def shutdown(sockets=None):
+        connection()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await real(sockets)
+    monkeypatch.setattr(server._serving, "shutdown", shutdown)
+    assert stopped(server)
+
+
 @pytest.mark.parametrize("closing", [b"", b"connection: close\r\n"])
 def test_a_client_that_reads_slowly_gets_its_answer_also_from_a_server_that_stops(
         gate, url, closing):
@@ -188,7 +157,7 @@ def test_a_client_that_reads_little_at_a_time_gets_its_whole_answer(gate, url):
             found += len(data)
             if time.monotonic() - start < 4:
                 time.sleep(0.02)
-    assert found > LARGE and server.stats().late == 0
+    assert found > LARGE and (server.stats().late, server.stats().slow) == (0, 0)
 
 
 @pytest.mark.parametrize("closing", [b"", b"connection: close\r\n"])
@@ -199,8 +168,8 @@ def test_a_client_that_stops_reading_is_cut_off(gate, url, closing):
         one.sendall(ASK % closing)
         rep.recv_msg(timeout=LIMIT).reply(bytes(LARGE))
         assert one.recv(65536)
-        until(lambda: server.stats().late == 1)
-        assert stopped(server)
+        until(lambda: server.stats().slow == 1)
+        assert server.stats().late == 0 and stopped(server)
 
 
 def test_a_client_is_idle_once_it_has_read_its_answer(gate):
@@ -227,6 +196,19 @@ def test_what_is_in_progress_at_the_end_of_drain_is_refused(gate, url, asked):
     assert found.count(b"HTTP/1.1") == 1
     stats = server.stats()
     assert (stats.requests, stats.refused, stats.problems) == (1, 1, {"ending": 1})
+
+
+@pytest.mark.parametrize("secure", ["tcp"], indirect=True)
+@pytest.mark.parametrize("drain", [0.0, 0.2, 1.5])
+def test_drain_is_no_whole_number_of_seconds(gate, url, drain):
+    server, connection = gate(drain=drain)
+    assert server._serving.config.timeout_graceful_shutdown == drain
+    with mq.Rep(bind=url):
+        one = connection()
+        one.sendall(ASK % b"")
+        until(lambda: server.stats().in_progress == 1)
+        assert stopped(server)
+    assert b" 503 " in one.recv(65536)
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/log"])

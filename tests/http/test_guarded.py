@@ -14,8 +14,9 @@ from waiting import until
 
 import mqcore as mq
 from mqcore import http
-from mqcore.http import guarded
-from mqcore.http.guarded import Corked, GuardedTalk
+from mqcore.http import guarded_talk
+from mqcore.http.guarded import Corked
+from mqcore.http.guarded_talk import GuardedTalk
 
 LIMIT = 60
 EVENTS = b"GET /log?wait=60 HTTP/1.1\r\nhost: localhost\r\n%s\r\n"
@@ -305,10 +306,12 @@ def test_counters_add_up_where_requests_overlap(talk):
     assert (stats.requests, stats.answered, stats.refused) == (2, 1, 1)
 
 
-@pytest.mark.parametrize("left, taken, waits", [(5, 20, True), (5, 10, False), (0, 20, False)])
+@pytest.mark.parametrize("left, taken, paused, waits", [
+    (5, 20, False, True), (5, 10, False, False), (0, 20, False, False), (0, 20, True, True),
+    (5, 10, True, False)])
 def test_a_ping_waits_for_a_client_that_still_reads_what_is_before_it(
-        monkeypatch, left, taken, waits):
-    """It had taken 10 bytes when the ping was written."""
+        monkeypatch, left, taken, paused, waits):
+    """It had taken 10 bytes when the ping was written. Or the gateway reads nothing itself."""
     delays = []
 
     class Loop:
@@ -318,7 +321,8 @@ def test_a_ping_waits_for_a_client_that_still_reads_what_is_before_it(
     talk = GuardedTalk.__new__(GuardedTalk)     # no connection: what it would say is not the point
     talk.loop, talk.limits, talk.transport = Loop(), http.Limits(send_time=7.0), Transport()
     talk.queue, talk.close_sent, talk.taken = asyncio.Queue(), True, 10
-    monkeypatch.setattr(guarded, "progress", lambda transport: (left, taken))
+    talk.read_paused = paused
+    monkeypatch.setattr(guarded_talk, "progress", lambda transport: (left, taken))
     talk.keepalive_timeout()
     assert delays == [7.0] * waits and talk.queue.empty() == waits
     if not waits:       # who waits for a frame of the client hears of the end
