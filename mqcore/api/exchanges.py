@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from mqcore.api import debugging
-from mqcore.api.turnstile import await_, wait
+from mqcore.api.turnstile import Elsewhere, await_, wait
 from mqcore.base.native import threading
 from mqcore.base.virtual import monotonic
 from mqcore.binding.sleep import running_task
-from mqcore.binding.tickets import FIRST, NONE, Ticket
+from mqcore.binding.tickets import FIRST, NONE, Ending, Ticket
 from mqcore.binding.timing import left_of, limit_of, span
 from mqcore.errors import RecvTimeout, SendTimeout, StateError
 
@@ -45,8 +45,10 @@ class RequestCalls:
     def _request(self: Any, data: Any, timeout: Any, kind: int) -> Any:
         limit = self._limit(timeout)
         with Ticket(self._turnstile) as ticket:
-            if ticket.place == NONE and not wait(ticket, limit):
-                self._late(timeout)
+            if ticket.place == NONE:
+                self._usable()
+                if not wait(ticket, limit):
+                    self._late(timeout)
             if ticket.place == FIRST:
                 return self._exchange(data, timeout, kind, limit)
             with self._beside() as line:
@@ -55,8 +57,10 @@ class RequestCalls:
     async def _arequest(self: Any, data: Any, timeout: Any, kind: int) -> Any:
         limit = self._limit(timeout)
         with Ticket(self._turnstile) as ticket:
-            if ticket.place == NONE and not await await_(ticket, limit):
-                self._late(timeout)
+            if ticket.place == NONE:
+                self._usable()
+                if not await await_(ticket, limit):
+                    self._late(timeout)
             if ticket.place == FIRST:
                 return await self._aexchange(data, timeout, kind, limit)
             with self._beside() as line:
@@ -199,6 +203,7 @@ class Answers:
                 if not self._ticket.take():
                     if line._surveying is not None and line._surveying[0] == me[0]:
                         _refuse("thread")
+                    line._usable()
                     wait(self._ticket, None)
                 line._surveying = me
                 self._announce()
@@ -209,6 +214,8 @@ class Answers:
                 self._begin()
             take = line.recv_msg if self._kind == MSG else line.recv
             return take(timeout=self._left())
+        except Elsewhere:
+            raise
         except BaseException as error:
             self.close()
             if isinstance(error, RecvTimeout):
@@ -225,12 +232,15 @@ class Answers:
                 if not self._ticket.take():
                     if line._surveying == me:
                         _refuse("task")
+                    line._usable()
                     await await_(self._ticket, None)
                 line._surveying = me
                 self._announce()
                 await line._asend(self._data, not isinstance(self._data, (list, tuple)), ...)
                 self._begin()
             return await line._arecv(self._kind, None, self._left())
+        except Elsewhere:
+            raise
         except BaseException as error:
             self.close()
             if isinstance(error, RecvTimeout):
@@ -241,15 +251,12 @@ class Answers:
         """Cancel the survey. Answers that arrive later are counted as `late_answer`. Idempotent; no
         effect on a survey that is over."""
         self._over = True
-        if not self._ticket.ends():
-            return
-        line = self._line
-        try:
-            if not line.closed:
-                line._abandon()
-        finally:
-            line._surveying = None
-            self._ticket.leave()
+        with Ending(self._ticket) as mine:
+            if mine:
+                line = self._line
+                line._surveying = None
+                if not line.closed:
+                    line._abandon()
 
     async def aclose(self) -> None:
         """close(), for contextlib.aclosing()."""

@@ -25,21 +25,31 @@ cdef class Turnstile:
 
     cdef bint first     # taken
     cdef int taken      # of those beside
-    cdef public int beside
+    cdef int most       # of these
     cdef object line    # of tickets
     cdef object first_of, strike     # its methods
 
     def __init__(self, int beside=0):
-        self.beside = beside
+        self.most = beside
         self.line = deque()
         self.first_of, self.strike = self.line.popleft, self.line.remove
+
+    @property
+    def beside(self):
+        """How many places there are beside the first one. More are for those in line at once."""
+        return self.most
+
+    @beside.setter
+    def beside(self, int places):
+        self.most = places
+        self.serve()
 
     cdef int free(self):
         """Take a free place."""
         if not self.first:
             self.first = True
             return FIRST_PLACE
-        if self.taken < self.beside:
+        if self.taken < self.most:
             self.taken += 1
             return PLACE_BESIDE
         return NO_PLACE
@@ -77,7 +87,7 @@ cdef class Ticket:
 
     cdef Turnstile turnstile
     cdef readonly int place         # NONE, FIRST or BESIDE
-    cdef bint ending
+    cdef bint ends
     cdef object wake                # of a caller in line
 
     def __cinit__(self, Turnstile turnstile not None):
@@ -93,22 +103,18 @@ cdef class Ticket:
         return self.place != NO_PLACE
 
     def join(self, wake):
-        """Go to the end of the line. wake() is called, by any thread, when there is a place."""
+        """Go to the end of the line. wake() is called, by any thread, when there is a place. False:
+        it is in line already."""
         cdef Turnstile turnstile = self.turnstile
         cdef object line = turnstile.line
+        cdef bint joined = False
         with cython.critical_section(turnstile):
-            self.wake = wake
-            line.append(self)
+            if self.wake is None and not self.place:
+                self.wake = wake
+                line.append(self)
+                joined = True
         turnstile.serve()           # one that was given back meanwhile met an empty line
-
-    def ends(self):
-        """Whether it has a place, and is not asked for the second time: who ends what goes on there
-        does so once, and then leaves."""
-        cdef bint first
-        with cython.critical_section(self.turnstile):
-            first = self.place != NO_PLACE and not self.ending
-            self.ending = self.place != NO_PLACE
-        return first
+        return joined
 
     def leave(self):
         """Give the place back, or leave the line. Idempotent."""
@@ -124,13 +130,46 @@ cdef class Ticket:
             elif self.wake is not None:
                 turnstile.strike(self)
             self.wake = None
-            self.ending = False
+            self.ends = False
         if line:
             turnstile.serve()
 
     def __enter__(self):
         self.take()
         return self
+
+    def __exit__(self, *_):
+        self.leave()
+
+    def __del__(self):
+        self.leave()
+
+
+@cython.final
+cdef class Ending:
+    """`with Ending(ticket) as mine:` what goes on at the ticket's place ends here, if `mine`: there
+    is a place, and nobody else is ending it. Then the ticket leaves, whatever is raised."""
+
+    cdef Ticket ticket
+    cdef bint mine
+
+    def __cinit__(self, Ticket ticket not None):
+        self.ticket = ticket
+
+    def __enter__(self):
+        cdef Ticket ticket = self.ticket
+        with cython.critical_section(ticket.turnstile):
+            self.mine = ticket.place != NO_PLACE and not ticket.ends
+            if self.mine:
+                ticket.ends = True
+        return self.mine
+
+    cdef int leave(self) except -1:
+        cdef bint mine = self.mine
+        self.mine = False
+        if mine:
+            self.ticket.leave()
+        return 0
 
     def __exit__(self, *_):
         self.leave()

@@ -2,11 +2,15 @@
 cancelled and are interrupted."""
 
 import asyncio
+import contextlib
 import gc
+import os
 import random
+import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,6 +19,7 @@ from mqcore.api import exchanges, turnstile
 from mqcore.api.turnstile import await_, wait
 from mqcore.base.virtual import monotonic
 from mqcore.binding.tickets import BESIDE, FIRST, NONE, Ticket, Turnstile
+from mqcore.testing import until
 
 LIMIT = 60
 
@@ -167,6 +172,90 @@ def interrupted(call, at):
     finally:
         sys.settrace(before)
     return False
+
+
+def test_more_places_are_for_those_in_line():
+    turnstile = Turnstile()
+    first, following = Ticket(turnstile), Ticket(turnstile)
+    assert first.take()
+    woken = []
+    following.join(lambda: woken.append(following.place))
+    turnstile.beside = 1
+    assert woken == [BESIDE] and places(turnstile) == []
+
+
+def test_in_a_forked_child_a_place_that_a_thread_has_is_no_reason_to_wait(linked):
+    rep, req = linked("rep", "req", recv_timeout=LIMIT, correlate=False)
+    asking = threading.Thread(target=req.request, args=(b"it",))
+    asking.start()
+    request = rep.recv_msg(timeout=LIMIT)
+    pid = os.fork()
+    if not pid:
+        signal.alarm(LIMIT)
+        status = 1
+        try:
+            for _ in range(2):
+                with pytest.raises(mq.Forked):
+                    req.request(b"child", timeout=None)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    request.reply(b"re")
+    asking.join()
+
+
+def test_a_survey_that_waits_for_its_turn_is_not_begun_elsewhere_too(linked, loop):
+    respondent, surveyor = linked("respondent", "surveyor", deadline=LIMIT)
+    server = threading.Thread(target=answering, args=(respondent,))
+    server.start()
+    running, shared = surveyor.survey(b"first"), surveyor.survey(b"second")
+    assert next(running) == b"first"
+    got = []
+    waiting = threading.Thread(target=lambda: got.append(next(shared)))
+    waiting.start()
+
+    def in_line():      # the ticket refuses a second one once the thread is in line
+        try:
+            wait(shared._ticket, monotonic() + 1e-4)
+        except mq.StateError:
+            return True
+        return False
+
+    async def elsewhere():
+        with pytest.raises(mq.StateError, match="waits for the beginning"):
+            await anext(shared)
+
+    assert until(in_line, LIMIT)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(mq.StateError, match="waits for the begin"):
+        pool.submit(next, shared).result()
+    loop.run(elsewhere)
+    running.close()
+    waiting.join()
+    assert got == [b"second"]       # the refusals have ended nothing
+    shared.close()
+    assert places(surveyor._turnstile) == [FIRST]
+    respondent.close(0)
+    server.join()
+
+
+def test_an_interrupted_close_of_a_survey_gives_its_place_back(linked):
+    respondent, surveyor = linked("respondent", "surveyor", deadline=LIMIT)
+    server = threading.Thread(target=answering, args=(respondent,))
+    server.start()
+    at = 1
+    while True:
+        survey = surveyor.survey(b"it")
+        assert next(survey) == b"it"
+        if not interrupted(survey.close, at):
+            break
+        survey.close()
+        with contextlib.closing(surveyor.survey(b"next")) as following:
+            assert next(following) == b"next"
+        at += 1
+    assert at > 5 and places(surveyor._turnstile) == [FIRST]
+    respondent.close(0)
+    server.join()
 
 
 def answering(s):
