@@ -314,7 +314,8 @@ class AsyncioLoop(Loop):
         tasks = [task for task in self.tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:       # gather() would not say by whom its caller is cancelled, which anyio asks
+            await asyncio.wait(tasks)
         self._ended = True
         # the loop may end right after this: what other threads have called until now begins (it
         # becomes a task, then takes its first step), and finds that the node has left

@@ -210,8 +210,8 @@ class Requests:
                unserved: int = 0) -> Exception:
         if tried and unserved == len(tried):
             return Overloaded(
-                f"no member of {service!r} takes requests: each of the {unserved} that were asked "
-                "serves it with other methods alone, or no more", service=service,
+                f"no member of {service!r} that was asked ({unserved}) takes requests: they serve "
+                "it with other methods alone, or no more", service=service,
                 tried=unserved, hint="give its handler a method request, or start other members")
         if not offered and not tried:
             return NoSuchService(f"no live member offers the service {service!r}", service=service)

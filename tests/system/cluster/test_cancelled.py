@@ -1,6 +1,7 @@
 """Calls that are cancelled at any await, and nodes that end in any state: nothing is left."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import socket
@@ -362,3 +363,42 @@ def test_a_large_request_that_is_cancelled_is_not_sent_on(once, key, size):
             assert link.usable and nothing(two) and not two.links.dropped and not one.links.dropped
 
     once(main)
+
+
+class CleansUp:
+    """Its first cancellation is a request to clean up, the second one ends that."""
+
+    begun = cancelled = False
+
+    async def request(self, req):
+        self.begun = True
+        try:
+            await asyncio.sleep(LIMIT)
+        except asyncio.CancelledError as error:
+            self.cancelled = True
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(LIMIT)
+            raise error
+
+
+def test_who_cancels_a_leave_recognizes_its_own_cancellation(key):
+    """anyio's scopes look for their own text in a CancelledError."""
+    async def main():
+        handler = CleansUp()
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two:
+            await one.aserve("it", handler).astart()
+            await two.await_members("it", timeout=LIMIT)
+            asked = asyncio.create_task(two.arequest("it", b"", timeout=LIMIT))
+            assert await two.until(lambda: handler.begun, LIMIT)
+            leave = asyncio.create_task(one.aclose())
+            while not handler.cancelled:
+                await asyncio.sleep(0)
+            leave.cancel("by a scope")
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await leave
+            assert caught.value.args == ("by a scope",)
+            with pytest.raises(cluster.ClusterError):
+                await asked
+            await one.aclose()
+
+    asyncio.run(main())
