@@ -205,6 +205,8 @@ class Answers:
                         _refuse("thread")
                     line._usable()
                     wait(self._ticket, None)
+                if self._over or self._ticket.place == NONE:    # closed meanwhile
+                    raise StopIteration
                 line._surveying = me
                 self._announce()
                 if isinstance(self._data, (list, tuple)):
@@ -234,6 +236,8 @@ class Answers:
                         _refuse("task")
                     line._usable()
                     await await_(self._ticket, None)
+                if self._over or self._ticket.place == NONE:
+                    raise StopAsyncIteration
                 line._surveying = me
                 self._announce()
                 await line._asend(self._data, not isinstance(self._data, (list, tuple)), ...)
@@ -251,6 +255,7 @@ class Answers:
         """Cancel the survey. Answers that arrive later are counted as `late_answer`. Idempotent; no
         effect on a survey that is over."""
         self._over = True
+        self._ticket.quit()
         with Ending(self._ticket) as mine:
             if mine:
                 line = self._line

@@ -28,21 +28,21 @@ def wait(ticket: Ticket, limit: float | None) -> bool:
         return ticket.take()
     bell = threading.Lock()
     bell.acquire()
+    joined = False
     try:
+        joined = _join(ticket, bell.release)
         here = world()
-        if not _join(ticket, bell.release):
+        if not joined:
             pass
         elif here is not None:
-            here.wait_for(lambda: ticket.place != NONE, left_of(limit))
+            here.wait_for(lambda: not ticket.waits, left_of(limit))
         else:
             with Released():
                 bell.acquire(timeout=-1 if limit is None else max(0.0, limit - monotonic()))
-    except Elsewhere:
-        raise
-    except BaseException:
-        ticket.leave()
-        raise
-    return ticket.place != NONE or _leave(ticket)
+    finally:
+        if joined:
+            ticket.quit()
+    return ticket.place != NONE
 
 
 async def await_(ticket: Ticket, limit: float | None) -> bool:
@@ -50,15 +50,15 @@ async def await_(ticket: Ticket, limit: float | None) -> bool:
     if limit == 0:
         return ticket.take()
     bell = Bell()
+    joined = False
     try:
-        if _join(ticket, bell.ring):
+        joined = _join(ticket, bell.ring)
+        if joined:
             await bell.wait(limit)
-    except Elsewhere:
-        raise
-    except BaseException:
-        ticket.leave()
-        raise
-    return ticket.place != NONE or _leave(ticket)
+    finally:
+        if joined:
+            ticket.quit()
+    return ticket.place != NONE
 
 
 def _join(ticket: Ticket, wake: Callable[[], Any]) -> bool:
@@ -68,9 +68,4 @@ def _join(ticket: Ticket, wake: Callable[[], Any]) -> bool:
     if ticket.place == NONE:
         raise Elsewhere("another thread or task waits for the beginning of this survey already",
                         hint="iterate over it in one of them, or begin a survey for each")
-    return False
-
-
-def _leave(ticket: Ticket) -> bool:
-    ticket.leave()
     return False

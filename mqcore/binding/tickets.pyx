@@ -134,6 +134,22 @@ cdef class Ticket:
         if line:
             turnstile.serve()
 
+    @property
+    def waits(self):
+        """Whether it is in line."""
+        return self.wake is not None and not self.place
+
+    def quit(self):
+        """Leave the line, if it is still there; who waits is woken, without a place."""
+        cdef Turnstile turnstile = self.turnstile
+        cdef object wake = None
+        with cython.critical_section(turnstile):
+            if self.wake is not None and not self.place:
+                turnstile.strike(self)
+                wake, self.wake = self.wake, None
+        if wake is not None:
+            wake()
+
     def __enter__(self):
         self.take()
         return self

@@ -305,6 +305,21 @@ class AsyncioLoop(Loop):
     def over(self) -> bool:
         return super().over or self._ended or self.loop.is_closed()
 
+    async def _ends_of(self, tasks: list[Any]) -> None:
+        """Wait for tasks that are cancelled. Who cancels this cancels them again; gather() would
+        raise their CancelledError, in which anyio's scopes do not find their own text."""
+        asyncio: Any = sys.modules["asyncio"]
+        cancelled = None
+        while not all(task.done() for task in tasks):
+            try:
+                await asyncio.wait(tasks)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                for task in tasks:
+                    task.cancel()
+        if cancelled is not None:
+            raise cancelled
+
     async def aclose(self) -> None:
         asyncio: Any = sys.modules["asyncio"]
         if self._armed is not None:
@@ -314,8 +329,7 @@ class AsyncioLoop(Loop):
         tasks = [task for task in self.tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
-        if tasks:       # gather() would not say by whom its caller is cancelled, which anyio asks
-            await asyncio.wait(tasks)
+        await self._ends_of(tasks)
         self._ended = True
         # the loop may end right after this: what other threads have called until now begins (it
         # becomes a task, then takes its first step), and finds that the node has left

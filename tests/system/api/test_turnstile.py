@@ -239,6 +239,31 @@ def test_a_survey_that_waits_for_its_turn_is_not_begun_elsewhere_too(linked, loo
     server.join()
 
 
+def test_a_survey_that_is_closed_in_line_is_over(linked):
+    respondent, surveyor = linked("respondent", "surveyor", deadline=LIMIT)
+    server = threading.Thread(target=answering, args=(respondent,))
+    server.start()
+    running, closed = surveyor.survey(b"first"), surveyor.survey(b"second")
+    assert next(running) == b"first"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(list, closed)
+        assert until(lambda: closed._ticket.waits, LIMIT)
+        closed.close()
+        assert waiting.result(LIMIT) == [] and list(closed) == []
+
+        closed = surveyor.survey(b"third")
+        waiting = pool.submit(list, closed)
+        assert until(lambda: closed._ticket.waits, LIMIT)
+        running.close()         # now it has a place, and perhaps its thread does not know yet
+        closed.close()
+        assert waiting.result(LIMIT) in ([], [b"third"])
+    with contextlib.closing(surveyor.survey(b"next")) as following:
+        assert next(following) == b"next"
+    assert places(surveyor._turnstile) == [FIRST]
+    respondent.close(0)
+    server.join()
+
+
 def test_an_interrupted_close_of_a_survey_gives_its_place_back(linked):
     respondent, surveyor = linked("respondent", "surveyor", deadline=LIMIT)
     server = threading.Thread(target=answering, args=(respondent,))

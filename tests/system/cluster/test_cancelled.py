@@ -368,7 +368,7 @@ def test_a_large_request_that_is_cancelled_is_not_sent_on(once, key, size):
 class CleansUp:
     """Its first cancellation is a request to clean up, the second one ends that."""
 
-    begun = cancelled = False
+    begun = cancelled = ended = False
 
     async def request(self, req):
         self.begun = True
@@ -378,6 +378,7 @@ class CleansUp:
             self.cancelled = True
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(LIMIT)
+            self.ended = True
             raise error
 
 
@@ -396,7 +397,7 @@ def test_who_cancels_a_leave_recognizes_its_own_cancellation(key):
             leave.cancel("by a scope")
             with pytest.raises(asyncio.CancelledError) as caught:
                 await leave
-            assert caught.value.args == ("by a scope",)
+            assert caught.value.args == ("by a scope",) and handler.ended
             with pytest.raises(cluster.ClusterError):
                 await asked
             await one.aclose()
