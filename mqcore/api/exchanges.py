@@ -43,7 +43,7 @@ class RequestCalls:
         return await self._arequest(data, timeout, MSG)
 
     def _request(self: Any, data: Any, timeout: Any, kind: int) -> Any:
-        limit = self._limit(timeout)
+        limit = limit_of(timeout, self.recv_timeout)
         with Ticket(self._turnstile) as ticket:
             if ticket.place == NONE:
                 self._usable()
@@ -55,7 +55,7 @@ class RequestCalls:
                 return line._exchange(data, timeout, kind, limit)
 
     async def _arequest(self: Any, data: Any, timeout: Any, kind: int) -> Any:
-        limit = self._limit(timeout)
+        limit = limit_of(timeout, self.recv_timeout)
         with Ticket(self._turnstile) as ticket:
             if ticket.place == NONE:
                 self._usable()
@@ -65,10 +65,6 @@ class RequestCalls:
                 return await self._aexchange(data, timeout, kind, limit)
             with self._beside() as line:
                 return await line._aexchange(data, timeout, kind, limit)
-
-    def _limit(self: Any, timeout: Any) -> float | None:
-        whole = self.recv_timeout if timeout is ... else timeout
-        return None if whole is None else limit_of(whole)
 
     def _exchange(self: Any, data: Any, timeout: Any, kind: int, limit: float | None) -> Any:
         """Send and receive on this line. `timeout` is the caller's argument."""
@@ -82,7 +78,7 @@ class RequestCalls:
             self._unsent(timeout, error)
         try:
             take = self.recv_msg if kind == MSG else self.recv
-            return take(timeout=None if limit is None else left_of(limit))
+            return take(timeout=left_of(limit))
         except RecvTimeout as error:
             self._unanswered(timeout, error)
         except BaseException:
@@ -96,7 +92,7 @@ class RequestCalls:
         except SendTimeout as error:
             self._unsent(timeout, error)
         try:
-            return await self._arecv(kind, None, None if limit is None else left_of(limit))
+            return await self._arecv(kind, None, left_of(limit))
         except RecvTimeout as error:
             self._unanswered(timeout, error)
         except BaseException:
@@ -152,10 +148,6 @@ class ConcurrentRequestCalls(RequestCalls):
     told apart. Calls then run one after another."""
 
     __slots__ = ()
-
-    def _limit(self: Any, timeout: Any) -> float | None:
-        whole = self._options["recv_timeout"] if timeout is ... else timeout
-        return None if whole is None else limit_of(whole)
 
     def _late(self: Any, timeout: Any) -> NoReturn:
         late = span(timeout, self.recv_timeout)

@@ -75,7 +75,7 @@ cdef class Turnstile:
             try:
                 wake()
             except BaseException:
-                wake()      # a signal handler's exception: nobody else would wake it
+                wake()      # a signal handler's exception; without this the waiter would sleep on
                 raise
             wake = self.admit()
         return 0
@@ -83,7 +83,7 @@ cdef class Turnstile:
 
 @cython.final
 cdef class Ticket:
-    """For one caller. `with` takes a place if one is free and nobody waits, and gives it back."""
+    """For one caller. `with` takes a place if one is free and the line empty, and gives it back."""
 
     cdef Turnstile turnstile
     cdef readonly int place         # NONE, FIRST or BESIDE
@@ -104,7 +104,7 @@ cdef class Ticket:
 
     def join(self, wake):
         """Go to the end of the line. wake() is called, by any thread, when there is a place. False:
-        it is in line already."""
+        it has one, or is in line already."""
         cdef Turnstile turnstile = self.turnstile
         cdef object line = turnstile.line
         cdef bint joined = False
@@ -116,31 +116,13 @@ cdef class Ticket:
         turnstile.serve()           # one that was given back meanwhile met an empty line
         return joined
 
-    def leave(self):
-        """Give the place back, or leave the line. Idempotent."""
-        cdef Turnstile turnstile = self.turnstile
-        cdef object line = turnstile.line
-        cdef int place
-        with cython.critical_section(turnstile):
-            place, self.place = self.place, NO_PLACE
-            if place == FIRST_PLACE:
-                turnstile.first = False
-            elif place == PLACE_BESIDE:
-                turnstile.taken -= 1
-            elif self.wake is not None:
-                turnstile.strike(self)
-            self.wake = None
-            self.ends = False
-        if line:
-            turnstile.serve()
-
     @property
     def waits(self):
         """Whether it is in line."""
         return self.wake is not None and not self.place
 
-    def quit(self):
-        """Leave the line, if it is still there; who waits is woken, without a place."""
+    cpdef quit(self):
+        """Leave the line, if it is still there. wake() is called, too, without a place."""
         cdef Turnstile turnstile = self.turnstile
         cdef object wake = None
         with cython.critical_section(turnstile):
@@ -149,6 +131,22 @@ cdef class Ticket:
                 wake, self.wake = self.wake, None
         if wake is not None:
             wake()
+
+    def leave(self):
+        """Give the place back, or leave the line. Idempotent."""
+        cdef Turnstile turnstile = self.turnstile
+        cdef object line = turnstile.line
+        self.quit()
+        with cython.critical_section(turnstile):
+            if self.place == FIRST_PLACE:
+                turnstile.first = False
+            elif self.place == PLACE_BESIDE:
+                turnstile.taken -= 1
+            self.place = NO_PLACE
+            self.wake = None
+            self.ends = False
+        if line:
+            turnstile.serve()
 
     def __enter__(self):
         self.take()
@@ -164,7 +162,7 @@ cdef class Ticket:
 @cython.final
 cdef class Ending:
     """`with Ending(ticket) as mine:` what goes on at the ticket's place ends here, if `mine`: there
-    is a place, and nobody else is ending it. Then the ticket leaves, whatever is raised."""
+    is a place, and no other `Ending` has it. Then the ticket leaves, whatever is raised."""
 
     cdef Ticket ticket
     cdef bint mine

@@ -85,6 +85,27 @@ def places(turnstile):
     return [ticket.place for ticket in tickets[:-1]]
 
 
+def answering(s):
+    while True:
+        try:
+            s.send(s.recv())
+        except mq.SocketClosed:
+            return
+        except mq.Error:        # the request was abandoned
+            pass
+
+
+@pytest.fixture
+def surveyor(linked):
+    """Its surveys are answered."""
+    respondent, surveyor = linked("respondent", "surveyor", deadline=LIMIT)
+    server = threading.Thread(target=answering, args=(respondent,))
+    server.start()
+    yield surveyor
+    respondent.close(0)
+    server.join()
+
+
 @pytest.mark.parametrize("beside", [0, 1, 3])
 def test_no_place_is_lost_or_given_twice(rng, beside):
     it = Watched(beside)
@@ -205,10 +226,7 @@ def test_in_a_forked_child_a_place_that_a_thread_has_is_no_reason_to_wait(linked
     asking.join()
 
 
-def test_a_survey_that_waits_for_its_turn_is_not_begun_elsewhere_too(linked, loop):
-    respondent, surveyor = linked("respondent", "surveyor", deadline=LIMIT)
-    server = threading.Thread(target=answering, args=(respondent,))
-    server.start()
+def test_a_survey_that_waits_for_its_turn_is_not_begun_elsewhere_too(surveyor, loop):
     running, shared = surveyor.survey(b"first"), surveyor.survey(b"second")
     assert next(running) == b"first"
     got = []
@@ -235,14 +253,9 @@ def test_a_survey_that_waits_for_its_turn_is_not_begun_elsewhere_too(linked, loo
     assert got == [b"second"]       # the refusals have ended nothing
     shared.close()
     assert places(surveyor._turnstile) == [FIRST]
-    respondent.close(0)
-    server.join()
 
 
-def test_a_survey_that_is_closed_in_line_is_over(linked):
-    respondent, surveyor = linked("respondent", "surveyor", deadline=LIMIT)
-    server = threading.Thread(target=answering, args=(respondent,))
-    server.start()
+def test_a_survey_that_is_closed_in_line_is_over(surveyor):
     running, closed = surveyor.survey(b"first"), surveyor.survey(b"second")
     assert next(running) == b"first"
     with ThreadPoolExecutor(1) as pool:
@@ -260,14 +273,9 @@ def test_a_survey_that_is_closed_in_line_is_over(linked):
     with contextlib.closing(surveyor.survey(b"next")) as following:
         assert next(following) == b"next"
     assert places(surveyor._turnstile) == [FIRST]
-    respondent.close(0)
-    server.join()
 
 
-def test_an_interrupted_close_of_a_survey_gives_its_place_back(linked):
-    respondent, surveyor = linked("respondent", "surveyor", deadline=LIMIT)
-    server = threading.Thread(target=answering, args=(respondent,))
-    server.start()
+def test_an_interrupted_close_of_a_survey_gives_its_place_back(surveyor):
     at = 1
     while True:
         survey = surveyor.survey(b"it")
@@ -279,18 +287,6 @@ def test_an_interrupted_close_of_a_survey_gives_its_place_back(linked):
             assert next(following) == b"next"
         at += 1
     assert at > 5 and places(surveyor._turnstile) == [FIRST]
-    respondent.close(0)
-    server.join()
-
-
-def answering(s):
-    while True:
-        try:
-            s.send(s.recv())
-        except mq.SocketClosed:
-            return
-        except mq.Error:        # the request was abandoned
-            pass
 
 
 @pytest.mark.parametrize("correlate", [None, False])
@@ -324,10 +320,7 @@ def test_an_interrupted_request_that_waits_for_its_turn_leaves_the_line(linked):
     assert places(req._turnstile) == [FIRST]
 
 
-def test_an_interrupted_survey_leaves_the_socket_to_the_next_one(linked):
-    respondent, surveyor = linked("respondent", "surveyor", deadline=LIMIT)
-    server = threading.Thread(target=answering, args=(respondent,))
-    server.start()
+def test_an_interrupted_survey_leaves_the_socket_to_the_next_one(surveyor):
     at = 1
     while interrupted(lambda: next(surveyor.survey(b"it")), at):
         at += 1
@@ -338,5 +331,3 @@ def test_an_interrupted_survey_leaves_the_socket_to_the_next_one(linked):
     assert at > 10
     gc.collect()
     assert places(surveyor._turnstile) == [FIRST]
-    respondent.close(0)
-    server.join()
