@@ -6,6 +6,9 @@ release puts it on the pool's release stack, which threads that hold the GIL dra
 thread). A `Pool` belongs to one context. Any thread may retain and release; the pool has a lock of
 its own, held for a few instructions and never across a system call.
 
+The pool keeps the last large blocks that were freed, 8 MiB of them at most: `malloc` would give
+them back to the kernel, which clears each page before the next body is read.
+
 A forked child may have copied the pool's lock while a thread of the parent held it. The child
 leaves the free lists alone then: slabs come from malloc and go back to it.
 
@@ -33,6 +36,8 @@ cdef struct Pool:
     int pid                       # the process that made it
     Owner* free[3]
     uint32_t n_free[3]
+    Owner* spent                  # freed HEAP owners of large bodies, the last one first
+    size_t spent_bytes
     atomic[int64_t] live          # owners in use (leak counter)
     atomic[int64_t] live_bytes    # their capacity: what pinned_bytes shows
     atomic[uint64_t] allocations  # malloc calls ever made: a steady stream must not move it

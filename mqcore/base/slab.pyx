@@ -10,6 +10,11 @@ from mqcore.base.lock cimport lock_release, lock_try, lock_wait
 cdef size_t[3] CAPACITY = [8 * 1024 - 64, 64 * 1024 - 64, 256 * 1024 - 64]
 cdef uint32_t[3] KEEP = [64, 32, 16]        # freed slabs kept per class; malloc gets the rest
 
+cdef enum:
+    SPENT_FROM = 128 * 1024       # freed HEAP owners of this capacity and more are kept,
+    SPENT_EACH = 4 << 20
+    SPENT_BYTES = 8 << 20         # so much memory of them
+
 
 cdef inline bint _lock(Pool* pool) noexcept nogil:
     """False: a thread of the parent process held the lock at the fork, and no thread releases
@@ -41,6 +46,10 @@ cdef void pool_free(Pool* pool) noexcept nogil:
             owner = pool.free[klass]
             pool.free[klass] = owner.next
             free(owner)
+    while pool.spent != NULL:
+        owner = pool.spent
+        pool.spent = owner.next
+        free(owner)
     free(pool)
 
 
@@ -79,8 +88,38 @@ cdef Owner* slab_new(Pool* pool, uint32_t klass) noexcept nogil:
     return owner
 
 
+cdef Owner* _spent(Pool* pool, size_t size) noexcept nogil:
+    """A kept block that is large enough, and not much larger. NULL: there is none."""
+    cdef Owner** at = &pool.spent
+    cdef Owner* owner = NULL
+    if not SPENT_FROM <= size <= SPENT_EACH or not _lock(pool):
+        return NULL
+    while at[0] != NULL and not size <= at[0].capacity <= size + size // 4:
+        at = &at[0].next
+    if at[0] != NULL:
+        owner = at[0]
+        at[0] = owner.next
+        pool.spent_bytes -= owner.capacity
+    lock_release(&pool.lock)
+    return owner
+
+
+cdef bint _keep(Pool* pool, Owner* owner) noexcept nogil:
+    cdef bint kept = False
+    if SPENT_FROM <= owner.capacity <= SPENT_EACH and _lock(pool):
+        kept = pool.spent_bytes + owner.capacity <= SPENT_BYTES
+        if kept:
+            owner.next = pool.spent
+            pool.spent = owner
+            pool.spent_bytes += owner.capacity
+        lock_release(&pool.lock)
+    return kept
+
+
 cdef Owner* heap_new(Pool* pool, size_t size) noexcept nogil:
-    cdef Owner* owner = _new(pool, size, OWNER_HEAP, 0)
+    cdef Owner* owner = _spent(pool, size)
+    if owner == NULL:
+        owner = _new(pool, size, OWNER_HEAP, 0)
     if owner != NULL:
         _count_in(pool, owner)
     return owner
@@ -159,6 +198,8 @@ cdef void owner_free(Owner* owner) noexcept nogil:
             pool.n_free[klass] += 1
             owner = NULL
         lock_release(&pool.lock)
+    elif owner.kind == OWNER_HEAP and _keep(pool, owner):
+        return
     if owner != NULL:
         free(owner)
 

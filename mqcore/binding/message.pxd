@@ -31,7 +31,8 @@ cdef bytes joined(MsgVec* v, size_t start, size_t end)
 cdef list bodies(MsgVec* v)                 # one bytes a message
 cdef list parts_list(MsgVec* v, size_t start, size_t end)
 # The last body had this size: if it is large, and the one before had it too, memory for the next
-# ones is made, which recv() then need not copy. At most 4 MiB of it, or one body of up to 64 MiB;
+# ones is made, which recv() then need not copy. At most 4 MiB of it, or two bodies of up to 16 MiB,
+# or one of up to 64 MiB;
 # of bodies smaller than LAND_FROM (where landing.least lets them) at most 512 KiB.
 cdef int foresee(Landing* landing, Pool* pool, size_t size) except -1
 cdef object part_view(Msg* m)     # bytes, or above 4 KiB a memoryview that keeps the slab

@@ -22,12 +22,14 @@ from mqcore.base.slab cimport (
     LAND_FROM, LANDINGS, OWNER_PYOBJ, Owner, landing_clear, owner_release, pyobj_new, pyobj_room,
 )
 from mqcore.base.status cimport MQ_OK
+from mqcore.binding.spent cimport body_given, body_new
 
 from mqcore.errors import UsageError
 
 cdef enum:
     BY_REFERENCE = 4096           # `bytes` from this size on are sent without a copy
-    FORESEE_BYTES = 4 << 20       # limit of memory prepared, except for one body of up to:
+    FORESEE_BYTES = 4 << 20       # limit of memory prepared, except for two bodies of up to
+    FORESEE_TWO = 16 << 20        # (one for the next while the last is on its way), or one of up to
     FORESEE_MOST = 64 << 20
     FORESEE_LARGE = 4             # of LAND_FROM and more; and as many of any size in one call
     FORESEE_SMALL = 512 * 1024    # memory for smaller ones: what stays in a core's cache
@@ -128,8 +130,14 @@ cdef bytes part_bytes(Msg* m):
         whole = <object> m.u.ref.owner.obj
         if (PyBytes_CheckExact(whole) and PyBytes_AS_STRING(whole) == data
                 and PyBytes_GET_SIZE(whole) == <Py_ssize_t> size):
+            body_given(whole)
             return whole
-    return PyBytes_FromStringAndSize(data, size)
+    if size < LAND_FROM:
+        return PyBytes_FromStringAndSize(data, size)
+    whole = body_new(size)
+    memcpy(PyBytes_AS_STRING(whole), data, size)
+    body_given(whole)
+    return whole
 
 
 cdef int foresee(Landing* landing, Pool* pool, size_t size) except -1:
@@ -142,7 +150,7 @@ cdef int foresee(Landing* landing, Pool* pool, size_t size) except -1:
         landing.size.store(size if landing.least.load() <= size <= FORESEE_MOST else 0)
         return 0
     if size >= LAND_FROM:
-        n = min(max(FORESEE_BYTES // size, 1), FORESEE_LARGE)
+        n = min(max(FORESEE_BYTES // size, 2 if size <= FORESEE_TWO else 1), FORESEE_LARGE)
     else:
         n = min(FORESEE_SMALL // size, LANDINGS)
     for i in range(n):
@@ -152,7 +160,7 @@ cdef int foresee(Landing* landing, Pool* pool, size_t size) except -1:
             return 0
         made += 1
         try:
-            body = PyBytes_FromStringAndSize(NULL, size)
+            body = body_new(size)
         except MemoryError:
             return 0              # then the next one is copied
         owner = pyobj_room(pool, <void*> body, <uint8_t*> PyBytes_AS_STRING(body), size)

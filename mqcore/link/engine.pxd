@@ -143,6 +143,8 @@ cdef struct Engine:
     Owner* slab
     Input input
     uint32_t klass            # size class of the next slab
+    uint32_t low_water        # bytes that the kernel tells of together: reading.pxd
+    uint32_t burst            # of a read, the most so far; larger ones as the largest low_water
     uint32_t in_blocked       # at an HWM: not reading until the socket frees space
     # at an HWM, and the peer has hung up or the link reads on: as counted in Port.left_bytes
     int64_t left_bytes

@@ -146,6 +146,8 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.filters = False
     e.ctl_sent = 0
     e.klass = 0
+    e.low_water = 1           # SO_RCVLOWAT of a new descriptor
+    e.burst = 0
     e.pongs_seen = 0
     e.born = io_now(e.io)
     e.heard = e.deaf = e.born

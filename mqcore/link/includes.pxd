@@ -16,7 +16,8 @@ cdef extern from "<sys/socket.h>" nogil:
     ctypedef unsigned int socklen_t
     int getsockopt(int fd, int level, int name, void* value, socklen_t* size)
     int shutdown(int fd, int how)
-    int SOL_SOCKET, SO_MEMINFO
+    int setsockopt(int fd, int level, int name, const void* value, socklen_t size)
+    int SOL_SOCKET, SO_MEMINFO, SO_RCVLOWAT
 
 cdef extern from "<linux/sock_diag.h>" nogil:
     int SK_MEMINFO_RMEM_ALLOC, SK_MEMINFO_RCVBUF, SK_MEMINFO_VARS

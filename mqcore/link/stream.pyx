@@ -27,6 +27,7 @@ from mqcore.link.includes cimport (
 )
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.plane cimport NOTE_ASKS, plane_tell
+from mqcore.link.reading cimport reading_adapt, reading_low_water, reading_target
 from mqcore.link.session cimport (
     session_attach, session_begun, session_drain, session_end, session_fail, session_publish,
     session_put, session_read_on, session_room, session_tally_codec, session_want,
@@ -170,38 +171,6 @@ cdef void stream_fill(Engine* e, size_t n) noexcept nogil:
     e.input.copy = n < SLICE_FROM or n < e.slab.capacity // SLICE_SHARE
 
 
-cdef void _adapt(Engine* e, size_t n) noexcept nogil:
-    """The next slab's class, after a read of n bytes into this one."""
-    if n == e.slab.capacity and e.klass < 2:
-        e.klass += 1          # reads fill it
-    elif e.klass > 0 and n < e.slab.capacity // 16:
-        e.klass -= 1          # not sooner: a small slab is read full, which takes one more call
-
-
-cdef bint _target(Engine* e, iovec* iov) noexcept nogil:
-    """Where the next bytes go: iov[0] the rest of a body under way, iov[1] a slab. Only a large
-    body is read together with what follows, and that is little, since the next one is cut off too
-    and copied out of the slab. False: the engine died."""
-    cdef uint8_t* at = NULL
-    cdef size_t room = 0
-    cdef uint64_t size = 0
-    if ((e.state == ENGINE_ACTIVE or e.state == ENGINE_READING)
-            and e.codec.ops.direct(e.codec, &at, &room, &size)):
-        session_end(e, DOWN_MEMORY, b"out of memory", 0)
-        return False
-    iov[0].iov_base = at
-    iov[0].iov_len = room
-    iov[1].iov_base = NULL    # the kernel looks at it even where the length is 0
-    iov[1].iov_len = 0
-    if room and size < LAND_FROM:
-        return True
-    if not stream_slab(e, 0 if room else e.klass):
-        return False
-    iov[1].iov_base = owner_data(e.slab)
-    iov[1].iov_len = e.slab.capacity
-    return True
-
-
 cdef void stream_ended(Engine* e, ssize_t n) noexcept nogil:
     """read() gave 0 or failed."""
     if e.state == ENGINE_HANDSHAKE and e.codec.leaving != NULL:
@@ -238,7 +207,7 @@ cdef void stream_read(Engine* e) noexcept nogil:
         if not stream_use(e):       # what is held comes first: no poller announces it
             return
     while True:
-        if stream_enough(e) or not _target(e, iov):
+        if stream_enough(e) or not reading_target(e, iov):
             return
         room = iov[0].iov_len
         n = (readv(e.fd, iov, 2) if room     # one piece costs the kernel less without a list
@@ -247,6 +216,8 @@ cdef void stream_read(Engine* e) noexcept nogil:
             if n < 0 and errno == EINTR:
                 continue
             if n < 0 and errno == EAGAIN:
+                if reading_low_water(e, 0):
+                    continue
                 stream_spare(e)
             elif e.media != NULL and e.state in (ENGINE_ACTIVE, ENGINE_READING):
                 e.ended = 1   # what it wrote before is still to be read
@@ -260,12 +231,12 @@ cdef void stream_read(Engine* e) noexcept nogil:
         if room:
             e.codec.ops.filled(e.codec, min(room, <size_t> n))
         else:
-            _adapt(e, n)
+            reading_adapt(e, n)
         if <size_t> n > room:
             stream_fill(e, n - room)
         if not stream_use(e):
             return
-        if <size_t> n < room + iov[1].iov_len and not e.hup:
+        if <size_t> n < room + iov[1].iov_len and not e.hup and not reading_low_water(e, n):
             stream_spare(e)
             return            # short read: the kernel has no more, the next byte gives an edge
         if budget < <size_t> n or (e.turn_end and e.heard >= e.turn_end):

@@ -1,7 +1,10 @@
 """Large bodies that keep one size: the memory they are read into is made ahead, and given back."""
 
+import random
+import sysconfig
 import time
 
+import numpy as np
 import pytest
 
 import mqcore as mq
@@ -48,9 +51,10 @@ def test_memory_is_made_ahead_once_the_size_is_known(ctx, pair):
     assert settles_at(ctx, AHEAD * SIZE)
 
 
-def test_a_body_above_the_bound_has_one_ahead(ctx, pair):
-    exchange(*pair, 3, 5 << 20)
-    assert settles_at(ctx, 5 << 20)
+@pytest.mark.parametrize("mib, ahead", [(5, 2), (17, 1)])
+def test_bodies_above_the_bound_have_few_ahead(ctx, pair, mib, ahead):
+    exchange(*pair, 3, mib << 20)
+    assert settles_at(ctx, ahead * mib << 20)
 
 
 def test_what_was_received_is_never_written_again(ctx, pair):
@@ -62,6 +66,70 @@ def test_what_was_received_is_never_written_again(ctx, pair):
         kept += [pull.recv(timeout=10) for _ in range(10)]
     assert kept == [body(n) for n in range(30)]
     assert len({id(one) for one in kept}) == 30
+
+
+def received(push, pull, n, size, how):
+    push.send(body(n, size))
+    if how == "recv":
+        return pull.recv(timeout=10)
+    found, = pull.recv_many(1, timeout=10) if how == "recv_many" else pull.recv_parts(timeout=10)
+    return found
+
+
+@pytest.mark.parametrize("how", ["recv", "recv_many", "recv_parts"])
+def test_memory_of_a_body_that_nobody_has_is_used_again(pair, how):
+    at = set()
+    for n in range(40):
+        found = received(*pair, n, SIZE, how)
+        assert found == body(n)
+        at.add(id(found))
+    free_threaded = sysconfig.get_config_var("Py_GIL_DISABLED")
+    assert len(at) < 20 or free_threaded
+
+
+@pytest.mark.parametrize("how", ["recv", "recv_many", "recv_parts"])
+def test_a_body_in_used_memory_has_a_hash_of_its_own(pair, how):
+    for n in range(40):
+        found = received(*pair, n, SIZE, how)
+        assert hash(found) == hash(body(n)) and {body(n): n}[found] == n
+
+
+def test_nothing_that_any_code_still_sees_is_written_again(ctx, pair, seed):
+    """As a variable, in a view, in an array, in a dict's key, on its way to another socket."""
+    push, pull = pair
+    rng = random.Random(seed)
+    sizes = [SIZE, SIZE, 1 << 20]
+    kept = []
+    with mq.Push(bind="inproc://again", send_timeout=10, context=ctx) as again, \
+            mq.Pull(connect="inproc://again", recv_timeout=10, context=ctx) as last:
+        waiting = []
+        for n in range(150):
+            size = rng.choice(sizes)
+            found = received(push, pull, n, size, rng.choice(["recv", "recv_many", "recv_parts"]))
+            how = rng.randrange(7)
+            if how == 0:
+                kept.append((n, size, lambda found=found: found))
+            elif how == 1:
+                view = memoryview(found)[:]
+                kept.append((n, size, lambda view=view: bytes(view)))
+            elif how == 2:
+                view = np.frombuffer(found, np.uint8)
+                kept.append((n, size, lambda view=view: view.tobytes()))
+            elif how == 3:
+                kept.append((n, size, lambda d={found: 1}: next(iter(d))))
+            elif how == 4:
+                again.send(found)
+                waiting.append((n, size))
+            del found
+            view = None
+            if len(waiting) > 3:
+                assert last.recv() == body(*waiting.pop(0))
+            while len(kept) > 10:
+                kept.pop(rng.randrange(len(kept)))
+            for m, had, look in kept:
+                assert look() == body(m, had)
+        for one in waiting:
+            assert last.recv() == body(*one)
 
 
 @pytest.mark.parametrize("other", [5, SIZE - 1, SIZE + 1])

@@ -52,6 +52,50 @@ def test_a_freed_slab_is_used_again(pool, klass):
     assert pool.allocations == made, "a steady stream allocates nothing"
 
 
+LARGE = 300_000
+
+
+@pytest.mark.parametrize("size", [LARGE, LARGE - LARGE // 6])
+def test_a_freed_large_block_is_used_again_for_what_fills_it(pool, size):
+    first = pool.heap(LARGE)
+    address = first.address
+    first.release()
+    made = pool.allocations
+    for _ in range(100):
+        again = pool.heap(size)
+        assert (again.address, again.refs) == (address, 1) and again.capacity >= size
+        again.write(b"\xff" * size)
+        again.release()
+    assert pool.allocations == made
+
+
+@pytest.mark.parametrize("size", [LARGE // 2, LARGE + 1])
+def test_no_large_block_is_used_for_what_does_not_fill_it(pool, size):
+    pool.heap(LARGE).release()
+    made = pool.allocations
+    other = pool.heap(size)
+    assert pool.allocations == made + 1 and other.capacity == size
+    other.release()
+
+
+def test_of_large_blocks_eight_mebibytes_are_kept(pool):
+    """Of two sizes, so that blocks in the middle of the list are taken, too."""
+    for size in (1 << 20, 700_000):
+        blocks = [pool.heap(size) for _ in range(20)]
+        for block in blocks:
+            block.release()
+    made = pool.allocations
+    blocks = [pool.heap(1 << 20) for _ in range(20)]
+    assert pool.allocations - made == 12
+    for block in blocks:
+        block.release()
+    huge = pool.heap(5 << 20)
+    huge.release()
+    made = pool.allocations
+    pool.heap(5 << 20).release()
+    assert pool.allocations == made + 1
+
+
 @pytest.mark.parametrize("klass", range(SIZES["SLAB_CLASSES"]))
 def test_a_burst_is_not_kept_for_ever(pool, klass):
     slabs = [pool.slab(klass) for _ in range(KEPT_AT_MOST[klass] + 5)]
