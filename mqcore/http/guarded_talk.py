@@ -23,7 +23,7 @@ LEAST = 50e-6               # of these for one connection, at least
 LOOK = 16                   # frames between two looks at the clock
 WAITING = 512               # whole messages of a client that wait for the backend
 OVERHEAD = 500              # bytes of a waiting message's objects, about
-TOO_BIG, LATER = 1009, 1013     # WebSocket's codes of the end, by IANA's registry
+WRONG, TOO_BIG, LATER = 1008, 1009, 1013    # WebSocket's codes of the end, by IANA's registry
 GONE: Final = "websocket.disconnect"
 HANDLERS = {events.Request: "handle_connect", events.TextMessage: "handle_message",
             events.BytesMessage: "handle_message", events.CloseConnection: "handle_close",
@@ -59,7 +59,10 @@ class Once:
             return
         self._closed = True
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:     # the client has reset the connection
+                self._transport.abort()
             self._transport.resume_reading()    # until the client ends its side
         else:
             self._transport.close()
@@ -100,7 +103,8 @@ class GuardedTalk(WSProtocol):
 
     `held` counts what the gateway holds of the client's messages among all bodies (`bodies_bytes`):
     one that is unfinished, those that wait, the one that the backend has not taken yet, and frames
-    that wait. Where there is no more room, the talk ends with the code 1013.
+    that wait. Where there is no more room, the talk ends with the code 1013. `clock` runs while the
+    gateway reads for the rest of a message, which is to be complete within `body_time`.
     """
 
     limits: Limits
@@ -115,6 +119,8 @@ class GuardedTalk(WSProtocol):
         self.unparsed = 0       # bytes of which some may wait in wsproto
         self.given = 0          # bytes of the message that the application has now
         self.held = 0
+        self.clock: asyncio.TimerHandle | None = None
+        self.late = False       # the time of the unfinished message is over
         self.behind = False
         self.turn: asyncio.Handle | None = None     # it handles more frames
         self.over: Any = None   # the end of the talk, which the application has not been told yet
@@ -175,10 +181,22 @@ class GuardedTalk(WSProtocol):
         self.unparsed, self.behind = 0, False
         self._end(LATER, "the gateway holds too many bodies now; send it again later")
 
+    def _clear(self) -> None:
+        """No message is unfinished."""
+        self.buffer.clear()
+        self.late = False
+        if self.clock is not None:
+            self.clock.cancel()
+            self.clock = None
+
+    def _expire(self) -> None:
+        self.late = True
+        self._go_on()       # the rest may wait in wsproto
+
     def _end(self, code: int, reason: str) -> None:
         """The gateway ends the talk. What the client has sent before this is handled."""
         self.done = True
-        self.buffer.clear()
+        self._clear()
         self.queue.put_nowait({"type": GONE, "code": code, "reason": reason})
         self.transport.write(self.conn.send(events.CloseConnection(code=code, reason=reason)))
         self.transport.close()
@@ -196,9 +214,22 @@ class GuardedTalk(WSProtocol):
         if self.behind:
             if self.turn is None and (self.close_sent or self.queue.qsize() <= WAITING // 2):
                 self.turn = self.loop.call_soon(self.handle_events)
-        elif self.read_paused and self.queue.empty():
+            return
+        if self.read_paused and self.queue.empty():
             self.read_paused = False
             self.transport.resume_reading()
+        if self.buffer.value is not None and not self.read_paused:
+            self._wait_for_rest()
+
+    def _wait_for_rest(self) -> None:
+        """A message is unfinished, and what has come of it is handled."""
+        seconds = self.limits.body_time
+        if self.clock is None:
+            self.clock = self.loop.call_later(seconds, self._expire)
+        elif self.late and self.conn.state is ConnectionState.OPEN \
+                and not self.transport.is_closing():
+            count_problem(self.stats, "slow_body")
+            self._end(WRONG, f"the message was not complete within {seconds:g} s; send it faster")
 
     async def receive(self) -> Any:
         """uvicorn's. The end comes after all messages, and again for who asks again."""
@@ -224,7 +255,7 @@ class GuardedTalk(WSProtocol):
         super().on_task_complete(task)
         self.done = True
         self.queue, self.given = Inbox(), 0
-        self.buffer.clear()
+        self._clear()
         if self._dropped():
             self.behind, self.unparsed = False, 0
         self._count()
@@ -281,7 +312,7 @@ class GuardedTalk(WSProtocol):
             return
         if event.message_finished:
             self.queue.put_nowait(self.buffer.to_message())
-            self.buffer.clear()
+            self._clear()
             if not self.read_paused:
                 self.read_paused = True
                 self.transport.pause_reading()

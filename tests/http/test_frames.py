@@ -1,6 +1,7 @@
 """WebSockets whose clients send many small frames: all of them are handled, a few at a time."""
 
 import socket
+import time
 
 import pytest
 from waiting import until
@@ -131,6 +132,44 @@ def test_messages_that_the_backend_has_not_taken_are_bodies(gate, url):
         assert [len(pull.recv(timeout=LIMIT)) for _ in range(3)] == [size] * 3
         assert b"\x03\xf5" in rest(ones[1])
     until(lambda: server.stats().held_bytes == 0)
+
+
+@pytest.mark.parametrize("begun", [
+    large(BINARY, 900_000, bytes(800_000)),                     # a frame
+    large(0x02, 800_000, bytes(800_000)),                       # a fragment
+    frame(0x01, b"x") + frame(0x00, b"") * COUNT,               # many
+    frame(BINARY, b"y") + frame(0x01, b"x"),                    # behind another message
+])
+def test_a_message_is_to_be_complete_within_the_time_of_a_body(gate, begun):
+    """Others need the room that it takes."""
+    server, connection = gate(body_time=0.5, bodies_bytes=1_000_000)
+    one = upgraded(connection, b"/log?form=raw&from=end")
+    one.sendall(begun)
+    said = b"\x03\xf0the message was not complete within 0.5 s; send it faster"
+    assert said in rest(one)
+    until(lambda: server.stats().streams == 0)
+    assert server.stats().problems == {"slow_body": 1}
+    until(lambda: server.stats().held_bytes == 0)
+    two = upgraded(connection, b"/log?form=raw&from=end")
+    two.sendall(large(BINARY, 900_000, bytes(900_000)))
+    until(lambda: server.stats().sent == 1 + begun.startswith(frame(BINARY, b"y")))
+
+
+def test_the_time_of_a_message_does_not_run_while_the_gateway_does_not_read(gate, url):
+    """Its beginning came with messages that the backend does not take yet."""
+    server, connection = gate(body_time=1.0)
+    one = upgraded(connection, b"/jobs")
+    body = bytes(900_000)
+    one.sendall(frame(BINARY, b"1") + frame(BINARY, b"2") + large(BINARY, len(body), body[:-9]))
+    talk = talk_of(server)
+    until(lambda: talk.buffer.length and talk.read_paused)
+    start = time.monotonic()
+    until(lambda: time.monotonic() - start > 1.5)
+    assert talk.clock is None
+    one.sendall(body[-9:])
+    with mq.Pull(connect=url + "j") as pull:
+        assert [len(pull.recv(timeout=LIMIT)) for _ in range(3)] == [1, 1, len(body)]
+    assert talk.clock is None and not server.stats().problems
 
 
 @pytest.mark.parametrize(("broken", "code"), [
