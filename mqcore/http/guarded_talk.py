@@ -4,11 +4,13 @@ open."""
 from __future__ import annotations
 
 import asyncio
+import struct
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.wsproto_impl import FrameTooLargeError, WSProtocol
 from wsproto import events
 from wsproto.connection import ConnectionState
@@ -25,9 +27,23 @@ WAITING = 512               # whole messages of a client that wait for the backe
 OVERHEAD = 500              # bytes of a waiting message's objects, about
 WRONG, TOO_BIG, LATER = 1008, 1009, 1013    # WebSocket's codes of the end, by IANA's registry
 GONE: Final = "websocket.disconnect"
+TAKES = (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING)      # messages, until it is answered
 HANDLERS = {events.Request: "handle_connect", events.TextMessage: "handle_message",
             events.BytesMessage: "handle_message", events.CloseConnection: "handle_close",
             events.Ping: "handle_ping", events.Pong: "handle_pong"}
+
+
+def frame(data: bytes | str) -> bytes:
+    """A message in one frame. wsproto writes none once the client has closed."""
+    first = 0x82
+    if isinstance(data, str):
+        first, data = 0x81, data.encode()
+    length = len(data)
+    if length < 126:
+        return b"%c%c%b" % (first, length, data)
+    if length < 1 << 16:
+        return struct.pack("!BBH", first, 126, length) + data
+    return struct.pack("!BBQ", first, 127, length) + data
 
 
 class Once:
@@ -124,6 +140,7 @@ class GuardedTalk(WSProtocol):
         self.behind = False
         self.turn: asyncio.Handle | None = None     # it handles more frames
         self.over: Any = None   # the end of the talk, which the application has not been told yet
+        self.goodbye: events.CloseConnection | None = None  # the client's, unanswered
         self.once = Once(transport, self._closing)
         self.transport = self.once      # type: ignore[assignment]
         self.done = False       # the application gets no more messages than have been queued
@@ -134,7 +151,7 @@ class GuardedTalk(WSProtocol):
         scope["mqcore.connection"] = Corked(self.transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self.transport.is_closing():
+        if not (self.transport.is_closing() or self._dropped()):
             self.unparsed += len(data)
             super().data_received(data)
             return
@@ -244,14 +261,40 @@ class GuardedTalk(WSProtocol):
                 self._count()
                 return message
             self.over = self.over or message
+            self._answer_close()
         return self.over
 
     async def send(self, message: Any) -> None:
-        await super().send(message)
-        if self.close_sent:
-            self._go_on()       # the client's close may be behind messages, which wait no more
+        """uvicorn's. It would take a message after the close for a mistake."""
+        kind = message["type"]
+        if kind == "websocket.send":
+            if not self.writable.is_set():
+                await self.writable.wait()
+            if self.disconnected or self.conn.state not in TAKES:
+                raise ClientDisconnected
+            text = message.get("text")
+            self.transport.write(frame(message["bytes"] if text is None else text))
+        elif kind == "websocket.close" and self.goodbye is not None:
+            self.goodbye = events.CloseConnection(message["code"], message.get("reason"))
+            self._answer_close()
+        else:
+            await super().send(message)
+            if self.close_sent:
+                self._go_on()   # the client's close may be behind messages, which wait no more
+
+    def _answer_close(self) -> None:
+        """The messages before the client's close are handled, or it has waited long enough."""
+        event, self.goodbye = self.goodbye, None
+        if event is None:
+            return
+        if self.close_timer is not None:
+            self.close_timer.cancel()
+            self.close_timer = None
+        self.transport.write(self.conn.send(event.response()))
+        self.transport.close()
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        self._answer_close()
         super().on_task_complete(task)
         self.done = True
         self.queue, self.given = Inbox(), 0
@@ -318,11 +361,19 @@ class GuardedTalk(WSProtocol):
                 self.transport.pause_reading()
 
     def handle_close(self, event: Any) -> None:
-        """uvicorn's. For a broken frame, the close frame comes from here: 1002 or 1007, and why."""
+        """uvicorn's. For a broken frame, the close frame comes from here: 1002 or 1007, and why.
+        The client's is answered once the application has handled what came before it."""
         if self.conn.state is ConnectionState.OPEN:
             self._end(event.code, event.reason)
-        else:
+        elif self.close_sent:
             super().handle_close(event)
+        else:
+            self.done = True
+            self._clear()
+            self.stop_keepalive()
+            self.goodbye = event
+            self.queue.put_nowait({"type": GONE, "code": event.code, "reason": event.reason})
+            self.close_timer = self.loop.call_later(self.close_timeout, self._answer_close)
 
     def send_keepalive_ping(self) -> None:
         super().send_keepalive_ping()

@@ -209,3 +209,43 @@ def test_an_answer_that_comes_after_the_close_is_no_mistake(gate, ends):
     until(lambda: server.stats().streams == 0)
     until(lambda: server.stats().held_bytes == 0)
     assert not server.stats().problems
+
+
+def test_what_comes_before_the_close_is_answered_before_it(gate, url):
+    server, connection = gate()
+    with mq.Rep(bind=url) as rep:
+        one = upgraded(connection, b"/ask")
+        one.sendall(b"".join(frame(BINARY, b"%d" % n) for n in range(3))
+                    + frame(CLOSE, b"\x03\xe8") + frame(BINARY, b"late") + frame(PING))
+        talk = talk_of(server)
+        until(lambda: talk.goodbye is not None)
+        for n in range(3):
+            request = rep.recv_msg(timeout=LIMIT)
+            request.reply(bytes(request.parts[0]) + b"!")
+            until(lambda want=n + 1: server.stats().sent == want)
+        assert rest(one) == b"\x82\x020!\x82\x021!\x82\x022!\x88\x02\x03\xe8"
+    until(lambda: server.stats().streams == 0)
+    assert server.stats().sent == 3 and not server.stats().problems
+    assert talk.close_timer is None
+
+
+def test_a_close_is_answered_without_answers_that_take_too_long(gate, url):
+    server, connection = gate()
+    with mq.Rep(bind=url) as rep:
+        one = upgraded(connection, b"/ask")
+        talk_of(server).close_timeout = 0.1
+        one.sendall(frame(BINARY, b"x") * 2 + frame(CLOSE))
+        request = rep.recv_msg(timeout=LIMIT)
+        assert rest(one) == b"\x88\0"
+        request.reply(b"late")
+        until(lambda: server.stats().streams == 0)
+    assert not server.stats().problems
+
+
+def test_a_message_before_the_close_that_is_not_taken_has_a_reason(gate):
+    server, connection = gate(send_time=0.1)
+    one = upgraded(connection, b"/jobs")
+    one.sendall(frame(BINARY, b"x") + frame(CLOSE, b"\x03\xe8"))
+    assert b"\x03\xf5/jobs takes no message now" in rest(one)
+    until(lambda: server.stats().streams == 0)
+    until(lambda: not server._serving.server_state.connections)
