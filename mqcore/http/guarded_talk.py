@@ -130,6 +130,7 @@ class GuardedTalk(WSProtocol):
         super().connection_made(transport)
         self.moved = 0.0        # when the client had acknowledged more than at the look before
         self.taken = 0          # bytes that it had acknowledged at the ping
+        self.heard = False      # something has come since the ping, or since the look at it
         self.discarded = 0      # bytes that came after the close
         self.queue: Inbox = Inbox()
         self.unparsed = 0       # bytes of which some may wait in wsproto
@@ -151,6 +152,7 @@ class GuardedTalk(WSProtocol):
         scope["mqcore.connection"] = Corked(self.transport)
 
     def data_received(self, data: bytes) -> None:
+        self.heard = True
         if not (self.transport.is_closing() or self._dropped()):
             self.unparsed += len(data)
             super().data_received(data)
@@ -377,14 +379,15 @@ class GuardedTalk(WSProtocol):
 
     def send_keepalive_ping(self) -> None:
         super().send_keepalive_ping()
+        self.heard = False
         self.taken = progress(self.transport)[1]
 
     def keepalive_timeout(self) -> None:
-        """uvicorn's. A client that reads on has not come to the ping yet. The gateway may not have
-        read the pong of one that has got the ping."""
+        """uvicorn's. A client that reads on has not come to the ping yet. The pong of one that has
+        got the ping may wait behind what it sends, and a pong cannot interrupt a frame."""
         left, taken = progress(self.transport)
-        if taken != self.taken if left else self.read_paused:
-            self.taken = taken
+        if taken != self.taken if left else self.read_paused or self.heard:
+            self.taken, self.heard = taken, False
             self.pong_timer = self.loop.call_later(self.limits.send_time, self.keepalive_timeout)
             return
         super().keepalive_timeout()
