@@ -20,7 +20,7 @@ from mqcore.http.guarded import CLOSING, Corked
 from mqcore.http.unread import progress
 
 UNREAD = 256 << 10          # bytes of pongs that a client leaves unread, or sends after the close
-TURN = 1e-3                 # seconds of a turn of the loop for frames, all connections together
+TURN = 1e-3                 # seconds of a turn of the loop for frames, all talks together
 LEAST = 50e-6               # of these for one connection, at least
 LOOK = 16                   # frames between two looks at the clock
 WAITING = 512               # whole messages of a client that wait for the backend
@@ -125,6 +125,7 @@ class GuardedTalk(WSProtocol):
 
     limits: Limits
     stats: Stats
+    busy: set[GuardedTalk]      # all talks of the gateway that have more frames for the next turn
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -166,8 +167,9 @@ class GuardedTalk(WSProtocol):
         if self.turn is not None:
             self.turn.cancel()
             self.turn = None
+            self.busy.discard(self)
         self.behind = False
-        end = time.monotonic() + max(TURN / max(1, len(self.connections)), LEAST)
+        end = time.monotonic() + max(TURN / (1 + len(self.busy)), LEAST)
         for n, event in enumerate(() if self._dropped() else self.conn.events(), 1):
             if not self.close_sent or isinstance(event, events.CloseConnection):
                 getattr(self, HANDLERS[type(event)])(event)
@@ -233,6 +235,7 @@ class GuardedTalk(WSProtocol):
         if self.behind:
             if self.turn is None and (self.close_sent or self.queue.qsize() <= WAITING // 2):
                 self.turn = self.loop.call_soon(self.handle_events)
+                self.busy.add(self)
             return
         if self.read_paused and self.queue.empty():
             self.read_paused = False

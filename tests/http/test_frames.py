@@ -96,6 +96,28 @@ def test_other_tasks_have_their_turns_between_small_frames(gate, monkeypatch):
     assert len(turns) > 200
 
 
+@pytest.mark.parametrize("secure", ["tcp"], indirect=True)
+def test_a_turn_is_shared_by_those_that_have_frames_left(gate, monkeypatch):
+    """Two of twelve, and none of them afterwards."""
+    busy = []
+    real = guarded_talk.GuardedTalk.handle_events
+    monkeypatch.setattr(guarded_talk, "TURN", 0.0)
+    monkeypatch.setattr(guarded_talk, "LEAST", 0.0)
+    monkeypatch.setattr(guarded_talk, "LOOK", 1)
+    monkeypatch.setattr(guarded_talk.GuardedTalk, "handle_events",
+                        lambda self: (real(self), busy.append(len(self.busy))))
+    server, connection = gate()
+    idle = [upgraded(connection, b"/log") for _ in range(10)]
+    ones = [upgraded(connection, b"/log") for _ in range(2)]
+    for one in ones:
+        one.sendall(frame(PING, b"p") * 2000 + frame(CLOSE, b"\x03\xe8"))
+    for one in ones:
+        assert rest(one) == b"\x8a\x01p" * 2000 + b"\x88\x02\x03\xe8"
+    assert max(busy) == 2
+    assert talk_of(server).busy == set()
+    assert len(idle) == 10
+
+
 def test_unfinished_messages_are_bodies(gate):
     """There is room for three of them."""
     server, connection = gate(bodies_bytes=3_000_000)
