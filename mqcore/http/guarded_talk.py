@@ -93,11 +93,11 @@ def size(message: Any) -> int:
 
 
 class Inbox(asyncio.Queue[Any]):
-    """What waits for the application, and the memory of that."""
+    """What waits for the application, the memory of that, and of the message `taken` last."""
 
     def _init(self, maxsize: int) -> None:
         super()._init(maxsize)
-        self.bytes = 0
+        self.bytes = self.taken = 0
 
     def _put(self, item: Any) -> None:
         super()._put(item)
@@ -105,7 +105,8 @@ class Inbox(asyncio.Queue[Any]):
 
     def _get(self) -> Any:
         item = super()._get()
-        self.bytes -= size(item)
+        self.taken = size(item)
+        self.bytes -= self.taken
         return item
 
 
@@ -173,7 +174,7 @@ class GuardedTalk(WSProtocol):
         for n, event in enumerate(() if self._dropped() else self.conn.events(), 1):
             if not self.close_sent or isinstance(event, events.CloseConnection):
                 getattr(self, HANDLERS[type(event)])(event)
-            if self._dropped():
+            if (self.done or self.close_sent) and self._dropped():
                 break
             if n % LOOK == 0 and (self._full() or time.monotonic() >= end):
                 self.behind = True
@@ -256,14 +257,18 @@ class GuardedTalk(WSProtocol):
     async def receive(self) -> Any:
         """uvicorn's. The end comes after all messages, and again for who asks again."""
         while self.over is None or self.behind or not self.queue.empty():
-            if self.queue.empty():      # it may wait for long
+            queue = self.queue
+            if queue.empty():       # it may wait for long
                 self.given = 0
                 self._count()
-            message = await self.queue.get()
+                message = await queue.get()
+                self.given = queue.taken        # the sum is the same
+            else:
+                message = queue.get_nowait()
+                self.given = queue.taken
+                self._count()
             self._go_on()
             if message["type"] != GONE:
-                self.given = size(message)
-                self._count()
                 return message
             self.over = self.over or message
             self._answer_close()
