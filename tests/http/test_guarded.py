@@ -306,12 +306,14 @@ def test_counters_add_up_where_requests_overlap(talk):
     assert (stats.requests, stats.answered, stats.refused) == (2, 1, 1)
 
 
-@pytest.mark.parametrize("left, taken, paused, waits", [
-    (5, 20, False, True), (5, 10, False, False), (0, 20, False, False), (0, 20, True, True),
-    (5, 10, True, False)])
+@pytest.mark.parametrize("left, taken, paused, heard, waits", [
+    (5, 20, False, False, True), (5, 10, False, False, False), (0, 20, False, False, False),
+    (0, 20, True, False, True), (0, 20, False, True, True), (5, 10, True, False, False),
+    (5, 10, False, True, False)])
 def test_a_ping_waits_for_a_client_that_still_reads_what_is_before_it(
-        monkeypatch, left, taken, paused, waits):
-    """It had taken 10 bytes when the ping was written. Or the gateway reads nothing itself."""
+        monkeypatch, left, taken, paused, heard, waits):
+    """It had taken 10 bytes when the ping was written. Or the gateway reads nothing itself, or has
+    read something else."""
     delays = []
 
     class Loop:
@@ -321,7 +323,7 @@ def test_a_ping_waits_for_a_client_that_still_reads_what_is_before_it(
     talk = GuardedTalk.__new__(GuardedTalk)     # no connection: what it would say is not the point
     talk.loop, talk.limits, talk.transport = Loop(), http.Limits(send_time=7.0), Transport()
     talk.queue, talk.close_sent, talk.taken = asyncio.Queue(), True, 10
-    talk.read_paused = paused
+    talk.read_paused, talk.heard = paused, heard
     monkeypatch.setattr(guarded_talk, "progress", lambda transport: (left, taken))
     talk.keepalive_timeout()
     assert delays == [7.0] * waits and talk.queue.empty() == waits
