@@ -12,6 +12,7 @@ from typing import Any
 from mqcore.binding.sleep import Nap, in_trio
 from mqcore.cluster.calling import Calling, cut_off, gone, nothing
 from mqcore.cluster.errors import contained, split
+from mqcore.cluster.handling import GLANCE, PATIENCE, around, awaited
 from mqcore.cluster.loops import LASTING, POOL, Loop
 
 
@@ -197,13 +198,10 @@ class TrioLoop(Loop):
             with self.trio.CancelScope(shield=True):
                 await self.begun.wait()     # another task is within start()
         self.nursery.cancel_scope.cancel()
-        if self._within(self.trio.lowlevel.current_task()):
-            return          # a handler has closed its node; this cancels it
-        with self.trio.CancelScope(shield=True):
-            await self.ended.wait()
-
-    def _within(self, task: Any) -> bool:
-        """Whether this is one of the node's own tasks, or one that they have started."""
-        while task is not None and task is not self.task:
-            task = task.parent_nursery.parent_task if task.parent_nursery else None
-        return task is not None
+        trio, within = self.trio, around()
+        with trio.CancelScope(shield=True), trio.move_on_after(PATIENCE) as patience:
+            while not self.ended.is_set() and (not within or awaited(self.handlers)):
+                with trio.move_on_after(GLANCE):
+                    await self.ended.wait()
+        if patience.cancelled_caught:
+            self.left = len(awaited(self.handlers))
