@@ -12,7 +12,7 @@ from typing import Any
 from mqcore.binding.sleep import Nap, in_trio
 from mqcore.cluster.calling import Calling, cut_off, gone, nothing
 from mqcore.cluster.errors import contained, split
-from mqcore.cluster.handling import GLANCE, PATIENCE, around, awaited
+from mqcore.cluster.handling import GLANCE, PATIENCE, awaited
 from mqcore.cluster.loops import LASTING, POOL, Loop
 
 
@@ -198,9 +198,10 @@ class TrioLoop(Loop):
             with self.trio.CancelScope(shield=True):
                 await self.begun.wait()     # another task is within start()
         self.nursery.cancel_scope.cancel()
-        trio, within = self.trio, around()
+        trio = self.trio
         with trio.CancelScope(shield=True), trio.move_on_after(PATIENCE) as patience:
-            while not self.ended.is_set() and (not within or awaited(self.handlers)):
+            # it does not end before the handlers that are not waited for
+            while not self.ended.is_set() and (awaited(self.handlers) or not self.handlers):
                 with trio.move_on_after(GLANCE):
                     await self.ended.wait()
         if patience.cancelled_caught:

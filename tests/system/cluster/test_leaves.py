@@ -211,3 +211,17 @@ def test_a_handler_awaits_a_leave_that_has_begun_elsewhere(once, key, monkeypatc
             assert leave.cancelled() and leave.cancelling() == 2
 
     once(main)
+
+
+def test_a_node_that_lives_within_a_handler_has_ended_after_its_leave(run, key):
+    async def main():
+        async def joins(handler):
+            async with cluster.ajoin(cluster.Key.generate()) as net, net.aserve("s", Calls(sleep)):
+                pass
+            handler.clean = net.loop.ended.is_set() if in_trio() else not net.loop.tasks
+
+        async with serving(key, joins) as (nodes, handlers):
+            assert await nodes[0].until(lambda: handlers[0].over, LIMIT)
+            assert handlers[0].clean
+
+    run(main)
