@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mqcore.cluster.loops import Loop
 
-PATIENCE = 5.0      # seconds that a leave waits for handlers that it has cancelled
+PATIENCE = 5.0      # seconds, while the loop runs, that a leave waits for cancelled handlers
 GLANCE = 0.02       # seconds until it looks again whether leaves have begun within them
 
 

@@ -325,21 +325,22 @@ class AsyncioLoop(Loop):
         CancelledError, in which anyio's scopes do not find their own text."""
         asyncio: Any = sys.modules["asyncio"]
         cancelled = None
-        end = self.loop.time() + PATIENCE
+        left = PATIENCE
         while True:
             others = {one.task for one in self.handlers - awaited(self.handlers)}
             running = [task for task in tasks if not task.done() and task not in others]
-            left = end - self.loop.time()
             if not running or left <= 0:
                 self.left = len(running)
                 break
+            looked = self.loop.time()
             try:
-                await asyncio.wait(running, timeout=min(left, GLANCE))
+                await asyncio.wait(running, timeout=GLANCE)
             except asyncio.CancelledError as error:
                 if cancelled is None:
                     for task in tasks:
                         task.cancel()
                 cancelled = error
+            left -= min(GLANCE, self.loop.time() - looked)      # it may have stood still
         if cancelled is not None:
             raise cancelled
 

@@ -198,11 +198,14 @@ class TrioLoop(Loop):
             with self.trio.CancelScope(shield=True):
                 await self.begun.wait()     # another task is within start()
         self.nursery.cancel_scope.cancel()
-        trio = self.trio
-        with trio.CancelScope(shield=True), trio.move_on_after(PATIENCE) as patience:
+        trio, left = self.trio, PATIENCE
+        with trio.CancelScope(shield=True):
             # it does not end before the handlers that are not waited for
             while not self.ended.is_set() and (awaited(self.handlers) or not self.handlers):
+                if left <= 0:
+                    self.left = len(awaited(self.handlers))
+                    break
+                looked = trio.current_time()
                 with trio.move_on_after(GLANCE):
                     await self.ended.wait()
-        if patience.cancelled_caught:
-            self.left = len(awaited(self.handlers))
+                left -= min(GLANCE, trio.current_time() - looked)       # it may have stood still

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 
 import pytest
 import trio
@@ -223,5 +224,26 @@ def test_a_node_that_lives_within_a_handler_has_ended_after_its_leave(run, key):
         async with serving(key, joins) as (nodes, handlers):
             assert await nodes[0].until(lambda: handlers[0].over, LIMIT)
             assert handlers[0].clean
+
+    run(main)
+
+
+def test_a_loop_that_stands_still_is_no_reason_to_leave_handlers(run, key, monkeypatch):
+    for module in "loops", "trio_loop":
+        monkeypatch.setattr(f"mqcore.cluster.{module}.PATIENCE", 0.2)
+
+    async def main():
+        async def blocks(handler):
+            try:
+                await sleep(LIMIT)
+            finally:
+                time.sleep(0.5)
+                with trio.CancelScope(shield=True) if in_trio() else contextlib.nullcontext():
+                    await sleep(0)
+
+        async with serving(key, blocks) as (nodes, handlers):
+            assert await nodes[0].until(lambda: begun(handlers), LIMIT)
+            await nodes[0].aclose()
+            assert handlers[0].over and not nodes[0].loop.left
 
     run(main)
