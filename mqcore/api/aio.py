@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mqcore.api.turns import due, fair, in_thread, turn
-from mqcore.api.wakers import later, until
+from mqcore.api.wakers import end_idle, later, until
 from mqcore.binding.arguments import several
 from mqcore.binding.timing import left_of, limit_of, span
 from mqcore.errors import SendTimeout, SocketClosed
@@ -267,7 +267,10 @@ class AsyncFace:
 
     async def aclose(self: Any, linger: Any = ...) -> Any:
         """close(), awaitable. If cancelled, it closes with linger=0."""
-        return await in_thread(lambda: self.close(linger), lambda: self._links.hurry())
+        try:
+            return await in_thread(lambda: self.close(linger), lambda: self._links.hurry())
+        finally:
+            end_idle(self)
 
     async def __aenter__(self: Any) -> Any:
         return self.__enter__()

@@ -377,6 +377,21 @@ def waker_of(core: Any) -> Waker:
     return found
 
 
+def end_idle(core: Any) -> None:
+    """The running loop's waker ends at once if the socket is closed, and not when IDLE has passed.
+    If tasks wait, the last one of them ends it."""
+    loop: Any
+    if in_trio():
+        import trio
+
+        loop = trio.lowlevel.current_trio_token()
+    else:
+        loop = running_loop()
+    waker = core._wakers.get(id(loop))
+    if waker is not None and core.closed and not waker.users:
+        waker.end()
+
+
 async def until(core: Any, attempt: Callable[[], Any], limit: float | None) -> Any:
     """Call attempt() now and after each change until it returns a result. None on time-out."""
     seen = core._change()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Collection
@@ -9,6 +10,7 @@ from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING
 
 from mqcore.cluster import frames
+from mqcore.cluster.handling import PATIENCE, under_way
 from mqcore.cluster.pings import LOOK, Question
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 FLUSH = 1.0             # seconds in which a socket that is not stuck takes something
 LONGEST = 5.0           # seconds until it has to have taken all
 STALLED = 2.0           # seconds in which the other side, if it is not stuck, takes something
+LOG = logging.getLogger("mqcore.cluster")
 
 
 class Patience:
@@ -173,6 +176,8 @@ async def leave(node: Core) -> None:
     node.closed = node.loop.leaving = True
     node._wake()
     async with AsyncExitStack() as stack:       # from the last one to the first
+        stack.enter_context(under_way())
+        stack.callback(count_left, node)
         stack.push_async_callback(node.loop.aclose)
         stack.callback(node._wake)      # who waits for the end has a turn before the loop ends
         stack.callback(setattr, node, "ended", True)
@@ -196,6 +201,14 @@ async def leave(node: Core) -> None:
             stack.push_async_callback(hurry, node, node.links.by_rid.values())
         for service in node.services.values():      # take nothing new
             service.draining = True
+
+
+def count_left(node: Core) -> None:
+    """Handlers that a leave no longer waits for may go on, and use what is not there any more."""
+    if left := node.loop.left:
+        node.count("handlers_left", left)
+        LOG.warning("this node has left the cluster, and %d of its handlers still run: they have "
+                    "been cancelled, and the leave waits for up to %g s", left, PATIENCE)
 
 
 async def hand_over(node: Core, links: Collection[Link]) -> None:

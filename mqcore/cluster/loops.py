@@ -21,6 +21,7 @@ from mqcore.base.threads import LOOK
 from mqcore.binding.sleep import Nap, in_trio, running_loop
 from mqcore.cluster.calling import Calling, forked, gone, look_at, nothing, twice
 from mqcore.cluster.errors import NodeClosed, contained
+from mqcore.cluster.handling import GLANCE, PATIENCE, Handler, around, awaited, handle
 from mqcore.cluster.timers import Timers
 from mqcore.errors import StateError
 
@@ -39,6 +40,8 @@ class Loop:
         self.trouble = trouble
         self.loop: Any = None       # asyncio's
         self.leaving = False        # the node leaves, or has left
+        self.handlers: set[Handler] = set()     # that run
+        self.left = 0       # handlers that the leave has not waited for any longer
         self.timers = Timers(self._arm, trouble)
 
     def _arm(self, when: float) -> None:
@@ -67,6 +70,13 @@ class Loop:
     def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
         """Run in a task; the result cancels it."""
         raise NotImplementedError
+
+    def handle(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """spawn() for what calls a service's method."""
+        self.spawn(handle, self, function, *args)
+
+    def this_task(self) -> Any:
+        """asyncio's task that runs."""
 
     def later(self, seconds: float, function: Callable[[], Any]) -> Callable[[], Any]:
         """Call on the loop's thread after that time; the result cancels it."""
@@ -169,7 +179,7 @@ class Loop:
         return await function(*args)
 
     async def aclose(self) -> None:
-        """End all tasks."""
+        """Cancel all tasks, and wait for their end as handling.py says."""
 
 
 class NoLoop(Loop):
@@ -305,18 +315,32 @@ class AsyncioLoop(Loop):
     def over(self) -> bool:
         return super().over or self._ended or self.loop.is_closed()
 
-    async def _ends_of(self, tasks: list[Any]) -> None:
-        """Wait for tasks that are cancelled. Who cancels this cancels them again; gather() would
-        raise their CancelledError, in which anyio's scopes do not find their own text."""
+    def this_task(self) -> Any:
+        return self._current(self.loop)
+
+    async def _ends_of(self, tasks: set[Any]) -> None:
+        """Wait for tasks that are cancelled, see handling.py. The first one who cancels this
+        cancels them once more, as a handler that cleans up may need. Further ones do not: it may
+        be such a task that does, each time that it is cancelled. gather() would raise their
+        CancelledError, in which anyio's scopes do not find their own text."""
         asyncio: Any = sys.modules["asyncio"]
         cancelled = None
-        while not all(task.done() for task in tasks):
+        left = PATIENCE
+        while True:
+            others = {one.task for one in self.handlers - awaited(self.handlers)}
+            running = [task for task in tasks if not task.done() and task not in others]
+            if not running or left <= 0:
+                self.left = len(running)
+                break
+            looked = self.loop.time()
             try:
-                await asyncio.wait(tasks)
+                await asyncio.wait(running, timeout=GLANCE)
             except asyncio.CancelledError as error:
+                if cancelled is None:
+                    for task in tasks:
+                        task.cancel()
                 cancelled = error
-                for task in tasks:
-                    task.cancel()
+            left -= min(GLANCE, self.loop.time() - looked)      # it may have stood still
         if cancelled is not None:
             raise cancelled
 
@@ -326,15 +350,24 @@ class AsyncioLoop(Loop):
             self._armed.cancel()
         for pool in self.pools.values():
             pool.shutdown(wait=False)
-        tasks = [task for task in self.tasks if task is not asyncio.current_task()]
+        # the caller ends by itself. The handlers that have started it are cancelled at the end:
+        # they would pass that on to the leave that they wait for
+        own = {one.task for one in around()} | {asyncio.current_task()}
+        tasks = self.tasks - own
         for task in tasks:
             task.cancel()
-        await self._ends_of(tasks)
-        self._ended = True
-        # the loop may end right after this: what other threads have called until now begins (it
-        # becomes a task, then takes its first step), and finds that the node has left
-        for _ in range(2):
-            await asyncio.sleep(0)
+        try:
+            await self._ends_of(tasks)
+            self._ended = True
+            # the loop may end right after this: what other threads have called until now begins
+            # (it becomes a task, then takes its first step), and finds that the node has left
+            for _ in range(2):
+                await asyncio.sleep(0)
+        finally:
+            self._ended = True
+            for task in self.tasks & own - {asyncio.current_task()}:
+                if not task.cancelling():
+                    task.cancel()
 
 
 def loop_here(trouble: Callable[[BaseException], None],

@@ -191,7 +191,7 @@ class Service:
             return
         link.serving[frame.id] = job
         if verdict == "run":
-            self.node.loop.spawn(self._run, job)
+            self.node.loop.handle(self._run, job)
         else:
             job._gate = self.requests
 
@@ -248,12 +248,12 @@ class Service:
             while (found := self.requests.next(time.monotonic())) is not None:
                 job, run = found
                 if run:
-                    self.node.loop.spawn(self._run, job)
+                    self.node.loop.handle(self._run, job)
                 else:
                     self._refuse(job, frames.EXPIRED)
             while (heard := self.broadcasts.next(time.monotonic())) is not None:
                 if heard[1]:
-                    self.node.loop.spawn(self._hear, heard[0])
+                    self.node.loop.handle(self._hear, heard[0])
                 else:
                     self._answer(heard[0], None)
         finally:
@@ -272,7 +272,7 @@ class Service:
             if verdict != "refuse":
                 link.surveyed += survey is not None
             if verdict == "run":
-                self.node.loop.spawn(self._hear, job)
+                self.node.loop.handle(self._hear, job)
             if verdict != "refuse":
                 return
         if survey is not None:

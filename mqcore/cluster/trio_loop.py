@@ -12,6 +12,7 @@ from typing import Any
 from mqcore.binding.sleep import Nap, in_trio
 from mqcore.cluster.calling import Calling, cut_off, gone, nothing
 from mqcore.cluster.errors import contained, split
+from mqcore.cluster.handling import GLANCE, PATIENCE, awaited
 from mqcore.cluster.loops import LASTING, POOL, Loop
 
 
@@ -197,13 +198,14 @@ class TrioLoop(Loop):
             with self.trio.CancelScope(shield=True):
                 await self.begun.wait()     # another task is within start()
         self.nursery.cancel_scope.cancel()
-        if self._within(self.trio.lowlevel.current_task()):
-            return          # a handler has closed its node; this cancels it
-        with self.trio.CancelScope(shield=True):
-            await self.ended.wait()
-
-    def _within(self, task: Any) -> bool:
-        """Whether this is one of the node's own tasks, or one that they have started."""
-        while task is not None and task is not self.task:
-            task = task.parent_nursery.parent_task if task.parent_nursery else None
-        return task is not None
+        trio, left = self.trio, PATIENCE
+        with trio.CancelScope(shield=True):
+            # it does not end before the handlers that are not waited for
+            while not self.ended.is_set() and (awaited(self.handlers) or not self.handlers):
+                if left <= 0:
+                    self.left = len(awaited(self.handlers))
+                    break
+                looked = trio.current_time()
+                with trio.move_on_after(GLANCE):
+                    await self.ended.wait()
+                left -= min(GLANCE, trio.current_time() - looked)       # it may have stood still

@@ -145,7 +145,7 @@ class Tunnels:
         self.accepted += 1
         link.control(frames.Accept(frame.stream, False, tunnel._flow.window))
         assert service is not None
-        self.node.loop.spawn(service.serve_tunnel, tunnel)
+        self.node.loop.handle(service.serve_tunnel, tunnel)
 
     def frame(self, link: Way, frame: frames.OfStream) -> None:
         tunnel = link.tunnels.get((frame.stream, not frame.opener))

@@ -24,7 +24,7 @@ class Limits:
     rate: float = 0.0               #: requests a second per token, or per address; 0: no bound
     burst: int = 100                #: requests that may come at once, where there is a rate
     header_time: float = 10.0       #: until the headers are complete
-    body_time: float = 30.0         #: until the body is complete
+    body_time: float = 30.0         #: until a body, or a WebSocket's message, is complete
     send_time: float = 30.0         #: a client that reads nothing for so long is disconnected
     idle_time: float = 30.0         #: an idle connection is kept open
     wait: float = 60.0              #: the longest ?wait=

@@ -4,11 +4,13 @@ open."""
 from __future__ import annotations
 
 import asyncio
+import struct
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.wsproto_impl import FrameTooLargeError, WSProtocol
 from wsproto import events
 from wsproto.connection import ConnectionState
@@ -18,16 +20,30 @@ from mqcore.http.guarded import CLOSING, Corked
 from mqcore.http.unread import progress
 
 UNREAD = 256 << 10          # bytes of pongs that a client leaves unread, or sends after the close
-TURN = 1e-3                 # seconds of a turn of the loop for frames, all connections together
+TURN = 1e-3                 # seconds of a turn of the loop for frames, all talks together
 LEAST = 50e-6               # of these for one connection, at least
 LOOK = 16                   # frames between two looks at the clock
 WAITING = 512               # whole messages of a client that wait for the backend
 OVERHEAD = 500              # bytes of a waiting message's objects, about
-TOO_BIG, LATER = 1009, 1013     # WebSocket's codes of the end, by IANA's registry
+WRONG, TOO_BIG, LATER = 1008, 1009, 1013    # WebSocket's codes of the end, by IANA's registry
 GONE: Final = "websocket.disconnect"
+TAKES = (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING)      # messages, until it is answered
 HANDLERS = {events.Request: "handle_connect", events.TextMessage: "handle_message",
             events.BytesMessage: "handle_message", events.CloseConnection: "handle_close",
             events.Ping: "handle_ping", events.Pong: "handle_pong"}
+
+
+def frame(data: bytes | str) -> bytes:
+    """A message in one frame. wsproto writes none once the client has closed."""
+    first = 0x82
+    if isinstance(data, str):
+        first, data = 0x81, data.encode()
+    length = len(data)
+    if length < 126:
+        return b"%c%c%b" % (first, length, data)
+    if length < 1 << 16:
+        return struct.pack("!BBH", first, 126, length) + data
+    return struct.pack("!BBQ", first, 127, length) + data
 
 
 class Once:
@@ -59,7 +75,10 @@ class Once:
             return
         self._closed = True
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:     # the client has reset the connection
+                self._transport.abort()
             self._transport.resume_reading()    # until the client ends its side
         else:
             self._transport.close()
@@ -74,11 +93,11 @@ def size(message: Any) -> int:
 
 
 class Inbox(asyncio.Queue[Any]):
-    """What waits for the application, and the memory of that."""
+    """What waits for the application, the memory of that, and of the message `taken` last."""
 
     def _init(self, maxsize: int) -> None:
         super()._init(maxsize)
-        self.bytes = 0
+        self.bytes = self.taken = 0
 
     def _put(self, item: Any) -> None:
         super()._put(item)
@@ -86,7 +105,8 @@ class Inbox(asyncio.Queue[Any]):
 
     def _get(self) -> Any:
         item = super()._get()
-        self.bytes -= size(item)
+        self.taken = size(item)
+        self.bytes -= self.taken
         return item
 
 
@@ -100,24 +120,30 @@ class GuardedTalk(WSProtocol):
 
     `held` counts what the gateway holds of the client's messages among all bodies (`bodies_bytes`):
     one that is unfinished, those that wait, the one that the backend has not taken yet, and frames
-    that wait. Where there is no more room, the talk ends with the code 1013.
+    that wait. Where there is no more room, the talk ends with the code 1013. `clock` runs while the
+    gateway reads for the rest of a message, which is to be complete within `body_time`.
     """
 
     limits: Limits
     stats: Stats
+    busy: set[GuardedTalk]      # all talks of the gateway that have more frames for the next turn
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.moved = 0.0        # when the client had acknowledged more than at the look before
         self.taken = 0          # bytes that it had acknowledged at the ping
+        self.heard = False      # something has come since the ping, or since the look at it
         self.discarded = 0      # bytes that came after the close
         self.queue: Inbox = Inbox()
         self.unparsed = 0       # bytes of which some may wait in wsproto
         self.given = 0          # bytes of the message that the application has now
         self.held = 0
+        self.clock: asyncio.TimerHandle | None = None
+        self.late = False       # the time of the unfinished message is over
         self.behind = False
         self.turn: asyncio.Handle | None = None     # it handles more frames
         self.over: Any = None   # the end of the talk, which the application has not been told yet
+        self.goodbye: events.CloseConnection | None = None  # the client's, unanswered
         self.once = Once(transport, self._closing)
         self.transport = self.once      # type: ignore[assignment]
         self.done = False       # the application gets no more messages than have been queued
@@ -128,7 +154,8 @@ class GuardedTalk(WSProtocol):
         scope["mqcore.connection"] = Corked(self.transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self.transport.is_closing():
+        self.heard = True
+        if not (self.transport.is_closing() or self._dropped()):
             self.unparsed += len(data)
             super().data_received(data)
             return
@@ -141,12 +168,13 @@ class GuardedTalk(WSProtocol):
         if self.turn is not None:
             self.turn.cancel()
             self.turn = None
+            self.busy.discard(self)
         self.behind = False
-        end = time.monotonic() + max(TURN / max(1, len(self.connections)), LEAST)
+        end = time.monotonic() + max(TURN / (1 + len(self.busy)), LEAST)
         for n, event in enumerate(() if self._dropped() else self.conn.events(), 1):
             if not self.close_sent or isinstance(event, events.CloseConnection):
                 getattr(self, HANDLERS[type(event)])(event)
-            if self._dropped():
+            if (self.done or self.close_sent) and self._dropped():
                 break
             if n % LOOK == 0 and (self._full() or time.monotonic() >= end):
                 self.behind = True
@@ -175,10 +203,22 @@ class GuardedTalk(WSProtocol):
         self.unparsed, self.behind = 0, False
         self._end(LATER, "the gateway holds too many bodies now; send it again later")
 
+    def _clear(self) -> None:
+        """No message is unfinished."""
+        self.buffer.clear()
+        self.late = False
+        if self.clock is not None:
+            self.clock.cancel()
+            self.clock = None
+
+    def _expire(self) -> None:
+        self.late = True
+        self._go_on()       # the rest may wait in wsproto
+
     def _end(self, code: int, reason: str) -> None:
         """The gateway ends the talk. What the client has sent before this is handled."""
         self.done = True
-        self.buffer.clear()
+        self._clear()
         self.queue.put_nowait({"type": GONE, "code": code, "reason": reason})
         self.transport.write(self.conn.send(events.CloseConnection(code=code, reason=reason)))
         self.transport.close()
@@ -196,35 +236,79 @@ class GuardedTalk(WSProtocol):
         if self.behind:
             if self.turn is None and (self.close_sent or self.queue.qsize() <= WAITING // 2):
                 self.turn = self.loop.call_soon(self.handle_events)
-        elif self.read_paused and self.queue.empty():
+                self.busy.add(self)
+            return
+        if self.read_paused and self.queue.empty():
             self.read_paused = False
             self.transport.resume_reading()
+        if self.buffer.value is not None and not self.read_paused:
+            self._wait_for_rest()
+
+    def _wait_for_rest(self) -> None:
+        """A message is unfinished, and what has come of it is handled."""
+        seconds = self.limits.body_time
+        if self.clock is None:
+            self.clock = self.loop.call_later(seconds, self._expire)
+        elif self.late and self.conn.state is ConnectionState.OPEN \
+                and not self.transport.is_closing():
+            count_problem(self.stats, "slow_body")
+            self._end(WRONG, f"the message was not complete within {seconds:g} s; send it faster")
 
     async def receive(self) -> Any:
         """uvicorn's. The end comes after all messages, and again for who asks again."""
         while self.over is None or self.behind or not self.queue.empty():
-            if self.queue.empty():      # it may wait for long
+            queue = self.queue
+            if queue.empty():       # it may wait for long
                 self.given = 0
                 self._count()
-            message = await self.queue.get()
+                message = await queue.get()
+                self.given = queue.taken        # the sum is the same
+            else:
+                message = queue.get_nowait()
+                self.given = queue.taken
+                self._count()
             self._go_on()
             if message["type"] != GONE:
-                self.given = size(message)
-                self._count()
                 return message
             self.over = self.over or message
+            self._answer_close()
         return self.over
 
     async def send(self, message: Any) -> None:
-        await super().send(message)
-        if self.close_sent:
-            self._go_on()       # the client's close may be behind messages, which wait no more
+        """uvicorn's. It would take a message after the close for a mistake."""
+        kind = message["type"]
+        if kind == "websocket.send":
+            if not self.writable.is_set():
+                await self.writable.wait()
+            if self.disconnected or self.conn.state not in TAKES:
+                raise ClientDisconnected
+            text = message.get("text")
+            self.transport.write(frame(message["bytes"] if text is None else text))
+        elif kind == "websocket.close" and self.goodbye is not None:
+            self.goodbye = events.CloseConnection(message["code"], message.get("reason"))
+            self._answer_close()
+        else:
+            await super().send(message)
+            if self.close_sent:
+                self._go_on()   # the client's close may be behind messages, which wait no more
+
+    def _answer_close(self) -> None:
+        """The messages before the client's close are handled, or it has waited long enough."""
+        event, self.goodbye = self.goodbye, None
+        if event is None:
+            return
+        if self.close_timer is not None:
+            self.close_timer.cancel()
+            self.close_timer = None
+        self.transport.write(self.conn.send(event.response()))
+        self.transport.close()
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        self._answer_close()
         super().on_task_complete(task)
         self.done = True
         self.queue, self.given = Inbox(), 0
-        self.buffer.clear()
+        self._clear()
         if self._dropped():
             self.behind, self.unparsed = False, 0
         self._count()
@@ -281,28 +365,37 @@ class GuardedTalk(WSProtocol):
             return
         if event.message_finished:
             self.queue.put_nowait(self.buffer.to_message())
-            self.buffer.clear()
+            self._clear()
             if not self.read_paused:
                 self.read_paused = True
                 self.transport.pause_reading()
 
     def handle_close(self, event: Any) -> None:
-        """uvicorn's. For a broken frame, the close frame comes from here: 1002 or 1007, and why."""
+        """uvicorn's. For a broken frame, the close frame comes from here: 1002 or 1007, and why.
+        The client's is answered once the application has handled what came before it."""
         if self.conn.state is ConnectionState.OPEN:
             self._end(event.code, event.reason)
-        else:
+        elif self.close_sent:
             super().handle_close(event)
+        else:
+            self.done = True
+            self._clear()
+            self.stop_keepalive()
+            self.goodbye = event
+            self.queue.put_nowait({"type": GONE, "code": event.code, "reason": event.reason})
+            self.close_timer = self.loop.call_later(self.close_timeout, self._answer_close)
 
     def send_keepalive_ping(self) -> None:
         super().send_keepalive_ping()
+        self.heard = False
         self.taken = progress(self.transport)[1]
 
     def keepalive_timeout(self) -> None:
-        """uvicorn's. A client that reads on has not come to the ping yet. The gateway may not have
-        read the pong of one that has got the ping."""
+        """uvicorn's. A client that reads on has not come to the ping yet. The pong of one that has
+        got the ping may wait behind what it sends, and a pong cannot interrupt a frame."""
         left, taken = progress(self.transport)
-        if taken != self.taken if left else self.read_paused:
-            self.taken = taken
+        if taken != self.taken if left else self.read_paused or self.heard:
+            self.taken, self.heard = taken, False
             self.pong_timer = self.loop.call_later(self.limits.send_time, self.keepalive_timeout)
             return
         super().keepalive_timeout()

@@ -142,9 +142,10 @@ def serving(gateway: Gateway, context: ssl.SSLContext | None) -> Serving:
     made: dict[str, Any] = {"timeout_graceful_shutdown": limits.drain or AT_ONCE}
     if context is not None:
         made["ssl_context_factory"] = lambda *_: context
+    talk = type("GuardedTalk", (GuardedTalk,), {**bound, "busy": set()})
     http = type("Guarded", (Guarded,), {**bound, "ending": staticmethod(gateway.is_ending)})
     return Serving(uvicorn.Config(
-        gateway, http=http, ws=type("GuardedTalk", (GuardedTalk,), bound),
+        gateway, http=http, ws=talk,
         lifespan="off", log_config=None, access_log=False, server_header=False,
         proxy_headers=False, ws_max_size=limits.body_bytes, ws_per_message_deflate=False,
         ws_ping_interval=limits.heartbeat, ws_ping_timeout=limits.send_time, **made), gateway)

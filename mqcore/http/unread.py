@@ -12,7 +12,8 @@ import socket
 import struct
 import termios
 
-_ACKED = struct.Struct("=120xQ")    # tcpi_bytes_acked in struct tcp_info
+_INFO = struct.Struct("=B119xQ")    # tcpi_state and tcpi_bytes_acked in struct tcp_info
+_CLOSED = 7                         # TCP_CLOSE
 _LEFT = struct.Struct("=i")
 
 
@@ -21,14 +22,15 @@ def progress(transport: asyncio.Transport) -> tuple[int, int]:
 
     Over TLS the first leaves out what the transport below has not given to the kernel yet. If such
     bytes are all that is left, the event loop is about to write them. So nothing is left only where
-    the first is 0 and the second has not changed for a turn of the loop, at least.
+    the first is 0 and the second has not changed for a turn of the loop, at least. Nothing is left
+    for a client that has reset its connection, though the kernel goes on counting.
     """
     connection = transport.get_extra_info("socket")
     waiting = transport.get_write_buffer_size()
     try:
         left, = _LEFT.unpack(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)))
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.size)
-        acknowledged, = _ACKED.unpack(info)
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+        state, acknowledged = _INFO.unpack(info)
     except (AttributeError, OSError, ValueError, struct.error):     # closed meanwhile, or unknown
         return waiting, 0
-    return left + waiting, acknowledged
+    return 0 if state == _CLOSED else left + waiting, acknowledged

@@ -82,6 +82,20 @@ def test_a_websocket_that_is_behind_gets_all_of_it_when_the_server_stops(gate):
     assert found.endswith(b"\x03\xe9the gateway ends; connect again later")
 
 
+def test_a_websocket_that_answers_no_ping_is_cut_off_once_it_sends_nothing(gate):
+    server, connection = gate(send_time=0.5, heartbeat=0.1)
+    one = connection()
+    one.sendall(UPGRADE)
+    read_to(one, b"\r\n\r\n")
+    start = time.monotonic()
+    while time.monotonic() - start < 2:
+        one.sendall(b"\x8a\x80\0\0\0\0")      # has no answer
+        time.sleep(0.02)
+    assert server.stats().streams == 1
+    assert read_to(one, b"timeout").endswith(b"\x88\x18\x03\xf3keepalive ping timeout")
+    until(lambda: server.stats().streams == 0)
+
+
 def test_a_websocket_whose_client_ends_its_side_is_over(gate):
     ends_its_side(*gate(send_time=1.0, idle_time=0.5, header_time=0.5), UPGRADE)
 

@@ -1,6 +1,7 @@
 """WebSockets whose clients send many small frames: all of them are handled, a few at a time."""
 
 import socket
+import time
 
 import pytest
 from waiting import until
@@ -95,6 +96,28 @@ def test_other_tasks_have_their_turns_between_small_frames(gate, monkeypatch):
     assert len(turns) > 200
 
 
+@pytest.mark.parametrize("secure", ["tcp"], indirect=True)
+def test_a_turn_is_shared_by_those_that_have_frames_left(gate, monkeypatch):
+    """Two of twelve, and none of them afterwards."""
+    busy = []
+    real = guarded_talk.GuardedTalk.handle_events
+    monkeypatch.setattr(guarded_talk, "TURN", 0.0)
+    monkeypatch.setattr(guarded_talk, "LEAST", 0.0)
+    monkeypatch.setattr(guarded_talk, "LOOK", 1)
+    monkeypatch.setattr(guarded_talk.GuardedTalk, "handle_events",
+                        lambda self: (real(self), busy.append(len(self.busy))))
+    server, connection = gate()
+    idle = [upgraded(connection, b"/log") for _ in range(10)]
+    ones = [upgraded(connection, b"/log") for _ in range(2)]
+    for one in ones:
+        one.sendall(frame(PING, b"p") * 2000 + frame(CLOSE, b"\x03\xe8"))
+    for one in ones:
+        assert rest(one) == b"\x8a\x01p" * 2000 + b"\x88\x02\x03\xe8"
+    assert max(busy) == 2
+    assert talk_of(server).busy == set()
+    assert len(idle) == 10
+
+
 def test_unfinished_messages_are_bodies(gate):
     """There is room for three of them."""
     server, connection = gate(bodies_bytes=3_000_000)
@@ -131,6 +154,44 @@ def test_messages_that_the_backend_has_not_taken_are_bodies(gate, url):
         assert [len(pull.recv(timeout=LIMIT)) for _ in range(3)] == [size] * 3
         assert b"\x03\xf5" in rest(ones[1])
     until(lambda: server.stats().held_bytes == 0)
+
+
+@pytest.mark.parametrize("begun", [
+    large(BINARY, 900_000, bytes(800_000)),                     # a frame
+    large(0x02, 800_000, bytes(800_000)),                       # a fragment
+    frame(0x01, b"x") + frame(0x00, b"") * COUNT,               # many
+    frame(BINARY, b"y") + frame(0x01, b"x"),                    # behind another message
+])
+def test_a_message_is_to_be_complete_within_the_time_of_a_body(gate, begun):
+    """Others need the room that it takes."""
+    server, connection = gate(body_time=0.5, bodies_bytes=1_000_000)
+    one = upgraded(connection, b"/log?form=raw&from=end")
+    one.sendall(begun)
+    said = b"\x03\xf0the message was not complete within 0.5 s; send it faster"
+    assert said in rest(one)
+    until(lambda: server.stats().streams == 0)
+    assert server.stats().problems == {"slow_body": 1}
+    until(lambda: server.stats().held_bytes == 0)
+    two = upgraded(connection, b"/log?form=raw&from=end")
+    two.sendall(large(BINARY, 900_000, bytes(900_000)))
+    until(lambda: server.stats().sent == 1 + begun.startswith(frame(BINARY, b"y")))
+
+
+def test_the_time_of_a_message_does_not_run_while_the_gateway_does_not_read(gate, url):
+    """Its beginning came with messages that the backend does not take yet."""
+    server, connection = gate(body_time=1.0)
+    one = upgraded(connection, b"/jobs")
+    body = bytes(900_000)
+    one.sendall(frame(BINARY, b"1") + frame(BINARY, b"2") + large(BINARY, len(body), body[:-9]))
+    talk = talk_of(server)
+    until(lambda: talk.buffer.length and talk.read_paused)
+    start = time.monotonic()
+    until(lambda: time.monotonic() - start > 1.5)
+    assert talk.clock is None
+    one.sendall(body[-9:])
+    with mq.Pull(connect=url + "j") as pull:
+        assert [len(pull.recv(timeout=LIMIT)) for _ in range(3)] == [1, 1, len(body)]
+    assert talk.clock is None and not server.stats().problems
 
 
 @pytest.mark.parametrize(("broken", "code"), [
@@ -170,3 +231,43 @@ def test_an_answer_that_comes_after_the_close_is_no_mistake(gate, ends):
     until(lambda: server.stats().streams == 0)
     until(lambda: server.stats().held_bytes == 0)
     assert not server.stats().problems
+
+
+def test_what_comes_before_the_close_is_answered_before_it(gate, url):
+    server, connection = gate()
+    with mq.Rep(bind=url) as rep:
+        one = upgraded(connection, b"/ask")
+        one.sendall(b"".join(frame(BINARY, b"%d" % n) for n in range(3))
+                    + frame(CLOSE, b"\x03\xe8") + frame(BINARY, b"late") + frame(PING))
+        talk = talk_of(server)
+        until(lambda: talk.goodbye is not None)
+        for n in range(3):
+            request = rep.recv_msg(timeout=LIMIT)
+            request.reply(bytes(request.parts[0]) + b"!")
+            until(lambda want=n + 1: server.stats().sent == want)
+        assert rest(one) == b"\x82\x020!\x82\x021!\x82\x022!\x88\x02\x03\xe8"
+    until(lambda: server.stats().streams == 0)
+    assert server.stats().sent == 3 and not server.stats().problems
+    assert talk.close_timer is None
+
+
+def test_a_close_is_answered_without_answers_that_take_too_long(gate, url):
+    server, connection = gate()
+    with mq.Rep(bind=url) as rep:
+        one = upgraded(connection, b"/ask")
+        talk_of(server).close_timeout = 0.1
+        one.sendall(frame(BINARY, b"x") * 2 + frame(CLOSE))
+        request = rep.recv_msg(timeout=LIMIT)
+        assert rest(one) == b"\x88\0"
+        request.reply(b"late")
+        until(lambda: server.stats().streams == 0)
+    assert not server.stats().problems
+
+
+def test_a_message_before_the_close_that_is_not_taken_has_a_reason(gate):
+    server, connection = gate(send_time=0.1)
+    one = upgraded(connection, b"/jobs")
+    one.sendall(frame(BINARY, b"x") + frame(CLOSE, b"\x03\xe8"))
+    assert b"\x03\xf5/jobs takes no message now" in rest(one)
+    until(lambda: server.stats().streams == 0)
+    until(lambda: not server._serving.server_state.connections)

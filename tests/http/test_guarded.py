@@ -4,7 +4,9 @@ import asyncio
 import base64
 import logging
 import socket
+import struct
 import time
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +19,7 @@ from mqcore import http
 from mqcore.http import guarded_talk
 from mqcore.http.guarded import Corked
 from mqcore.http.guarded_talk import GuardedTalk
+from mqcore.http.unread import progress
 
 LIMIT = 60
 EVENTS = b"GET /log?wait=60 HTTP/1.1\r\nhost: localhost\r\n%s\r\n"
@@ -306,12 +309,14 @@ def test_counters_add_up_where_requests_overlap(talk):
     assert (stats.requests, stats.answered, stats.refused) == (2, 1, 1)
 
 
-@pytest.mark.parametrize("left, taken, paused, waits", [
-    (5, 20, False, True), (5, 10, False, False), (0, 20, False, False), (0, 20, True, True),
-    (5, 10, True, False)])
+@pytest.mark.parametrize("left, taken, paused, heard, waits", [
+    (5, 20, False, False, True), (5, 10, False, False, False), (0, 20, False, False, False),
+    (0, 20, True, False, True), (0, 20, False, True, True), (5, 10, True, False, False),
+    (5, 10, False, True, False)])
 def test_a_ping_waits_for_a_client_that_still_reads_what_is_before_it(
-        monkeypatch, left, taken, paused, waits):
-    """It had taken 10 bytes when the ping was written. Or the gateway reads nothing itself."""
+        monkeypatch, left, taken, paused, heard, waits):
+    """It had taken 10 bytes when the ping was written. Or the gateway reads nothing itself, or has
+    read something else."""
     delays = []
 
     class Loop:
@@ -321,9 +326,25 @@ def test_a_ping_waits_for_a_client_that_still_reads_what_is_before_it(
     talk = GuardedTalk.__new__(GuardedTalk)     # no connection: what it would say is not the point
     talk.loop, talk.limits, talk.transport = Loop(), http.Limits(send_time=7.0), Transport()
     talk.queue, talk.close_sent, talk.taken = asyncio.Queue(), True, 10
-    talk.read_paused = paused
+    talk.read_paused, talk.heard = paused, heard
     monkeypatch.setattr(guarded_talk, "progress", lambda transport: (left, taken))
     talk.keepalive_timeout()
     assert delays == [7.0] * waits and talk.queue.empty() == waits
     if not waits:       # who waits for a frame of the client hears of the end
         assert talk.queue.get_nowait() == {"type": "websocket.disconnect", "code": 1011}
+
+
+def test_nothing_is_left_for_a_client_that_has_reset_its_connection():
+    """The kernel does not take the bytes out of its count."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, \
+            socket.create_connection(listening.getsockname()) as client:
+        one, _ = listening.accept()
+        with one:
+            one.setblocking(False)
+            one.send(bytes(20_000_000))
+            transport = SimpleNamespace(
+                get_extra_info=lambda name: one, get_write_buffer_size=lambda: 5)
+            assert progress(transport)[0] > 5
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+            until(lambda: progress(transport)[0] == 0)

@@ -310,3 +310,16 @@ def test_a_receive_is_cancelled_at_once(linked_at, loop, queued):
         return (await loop.both(read, count))[1]
 
     assert loop.run(main) <= 3
+
+
+def test_aclose_ends_what_the_loop_had_for_the_socket(ctx, loop):
+    async def main():
+        pull = mq.Pull(bind=TCP, context=ctx)
+        with pytest.raises(mq.Timeout):
+            await pull.arecv(timeout=0.01)
+        kept = waker(pull)
+        assert kept.fd >= 0     # for a moment, else each receive would make one
+        await pull.aclose()
+        assert kept.fd < 0 and not pull._wakers
+
+    loop.run(main)

@@ -346,9 +346,9 @@ def test_a_cancel_that_overtakes_the_pieces_of_its_request(run, key):
 
 
 class Eager:
-    """A loop whose tasks begin within spawn(), as asyncio's do from Python 3.12 on."""
+    """A loop whose handlers begin within handle(), as asyncio's do from Python 3.12 on."""
 
-    def spawn(self, function, *args):
+    def handle(self, function, *args):
         try:
             function(*args).send(None)
         except StopIteration:

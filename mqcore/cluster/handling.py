@@ -1,0 +1,77 @@
+"""The handlers that run, and which of them a leave waits for.
+
+A leave cancels the handlers of its node and waits for their end. A handler may itself close a node,
+its own or another one, in its task or in one that it starts, and then waits for the leave. So a
+leave that begins within a handler waits neither for that one, nor for any handler that another
+leave has begun within. All leaves that wait for each other have begun within handlers, so none of
+them waits. A leave that has begun elsewhere waits for all handlers.
+
+Where a leave has begun is known by its context (contextvars), which tasks, callbacks and threads
+inherit from the handler that starts them. A handler may also wait for a leave that has begun
+elsewhere, or ignore that it is cancelled: no leave waits longer than PATIENCE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mqcore.cluster.loops import Loop
+
+PATIENCE = 5.0      # seconds, while the loop runs, that a leave waits for cancelled handlers
+GLANCE = 0.02       # seconds until it looks again whether leaves have begun within them
+
+
+class Handler:
+    """One call of a service's method. `task`: asyncio's. `leaves`: those that have begun within
+    it, and are not over."""
+
+    __slots__ = ("leaves", "over", "task")
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+        self.leaves: set[object] = set()        # of any thread's nodes
+        self.over = False
+
+
+_AROUND: ContextVar[tuple[Handler, ...]] = ContextVar("mqcore_cluster_handlers", default=())
+
+
+def around() -> tuple[Handler, ...]:
+    """The handlers that the caller's work belongs to, and that run."""
+    handlers = _AROUND.get()
+    return tuple([one for one in handlers if not one.over]) if handlers else ()
+
+
+async def handle(loop: Loop, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+    """Await it as a handler of this loop."""
+    handler = Handler(loop.this_task())
+    _AROUND.set((*around(), handler))
+    loop.handlers.add(handler)
+    try:
+        await function(*args)
+    finally:
+        handler.over, handler.task = True, None     # contexts that live longer hold it
+        loop.handlers.discard(handler)
+
+
+@contextmanager
+def under_way() -> Iterator[None]:
+    """The caller's leave has begun, and ends with this."""
+    leave, handlers = object(), around()
+    for handler in handlers:
+        handler.leaves.add(leave)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.leaves.discard(leave)
+
+
+def awaited(handlers: set[Handler]) -> set[Handler]:
+    """Those that the caller's leave waits for."""
+    own = around()
+    return {one for one in handlers if one not in own and not one.leaves} if own else handlers
