@@ -258,7 +258,7 @@ class TrioWaker(Waker):
     async def _watch(self) -> None:
         try:
             with self.scope:
-                # the descriptor is closed if a cancelled call ended with its socket before this began
+                # closed: a cancelled call has ended with its socket before this began
                 while self.fd >= 0 and (self.users or self.busy):
                     self.busy = False
                     with self.trio.move_on_after(IDLE):
