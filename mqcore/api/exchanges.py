@@ -12,8 +12,8 @@ from mqcore.binding.tickets import FIRST, NONE, Ticket, Turnstile
 from mqcore.binding.timing import left_of, limit_of, span
 from mqcore.errors import RecvTimeout, SendTimeout, StateError
 
-FOR_EVER = (1 << 63) - 1  # ns: no deadline
 BODY, MSG = 0, 2  # kinds of result, as in _try_recv()
+FOR_EVER = (1 << 63) - 1  # ns: no deadline
 AT_ONCE = 1024  # concurrent request() calls on one socket
 
 
@@ -175,6 +175,10 @@ def _refuse(who: str, what: str) -> NoReturn:
                      hint=f"use a new_context() for each {what}, or end the other one first")
 
 
+class SurveyOver(Exception):
+    """A survey was closed, or its deadline has passed."""
+
+
 class Answers:
     """The answers to one survey, for `for` and `async for`. Iteration ends normally at the
     deadline. Calling close(), leaving with an exception, or dropping the last reference cancels the
@@ -286,24 +290,24 @@ class Answers:
         """Raise if it can no longer begin. Called when others can see what they must end."""
         self._line._usable()
         if self._over:
-            raise StateError("the survey is over")
+            raise SurveyOver
 
     def _open(self) -> Any:
         """Make its context, now that it is this survey's turn."""
         self._check()
         if self._ticket.place == NONE:
-            raise StateError("the survey was closed before its turn came")
+            raise SurveyOver
         own = self._own = self._line._survey_line()
         self._line._surveying[own] = running_task()
         self._check()
-        own._set_pattern_option("this_deadline", FOR_EVER if self._span is None else self._span)
+        own._last(self._span)
         return own
 
     def _begin(self) -> None:
         self._end = None if self._span is None else monotonic() + self._span
         self._begun = True
         if self._span == 0:  # over at once, even if an answer is already on its way
-            raise RecvTimeout("no time was given to answer")
+            raise SurveyOver
 
     def _left(self) -> float | None:
         return None if self._end is None else max(0.0, self._end - monotonic())
@@ -312,9 +316,10 @@ class Answers:
         """Close the survey. Whether iteration ends normally: after the deadline or a close() by
         another thread or task. Raises if the socket or context is closed."""
         self.close()
-        if isinstance(error, StateError):
+        if isinstance(error, SurveyOver):
             self._line._usable()
-        return isinstance(error, (RecvTimeout, StateError))
+            return True
+        return False
 
 
 class SurveyCalls:

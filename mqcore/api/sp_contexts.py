@@ -17,13 +17,13 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from mqcore.api.aio import Incoming
-from mqcore.api.exchanges import RequestCalls, SurveyCalls
+from mqcore.api.exchanges import FOR_EVER, RequestCalls, SurveyCalls, SurveyOver
 from mqcore.api.turns import due, turn
 from mqcore.api.wakers import answered, later
 from mqcore.binding.contexts import ContextCore
 from mqcore.binding.tickets import Turnstile
 from mqcore.binding.timing import left_of, limit_of, passed
-from mqcore.errors import NoSuchPeer, NotSubscribed, StateError, UsageError
+from mqcore.errors import NoSuchPeer, NotSubscribed, RecvTimeout, StateError, UsageError
 
 NO_TIMES: dict[str, Any] = {}  # no own time-outs
 
@@ -274,13 +274,36 @@ class RequestLine(ReqContext):
 
 
 class SurveyLine(SendingLine):
-    """A context for one survey(). It is closed with its survey."""
+    """A context for one survey(). It is closed with its survey. SurveyOver tells its end from the
+    errors of a signal handler."""
 
     __slots__ = ()
 
     def __init__(self, sock: Any, times: dict[str, float | None]) -> None:
         self._sock = sock
         self._times = times
+
+    def _try(self, kind: int) -> Any:
+        try:
+            return self._try_recv(kind)
+        except (RecvTimeout, StateError):
+            raise SurveyOver from None
+
+    def _fail_recv(self, timeout: Any) -> NoReturn:
+        raise SurveyOver
+
+    def _try_send(self, parts: Any, single: bool) -> int:
+        try:
+            return super()._try_send(parts, single)
+        except StateError:
+            raise SurveyOver from None
+
+    def _last(self, seconds: float | None) -> None:
+        """Set the deadline of its survey. None: none."""
+        try:
+            self._set_pattern_option("this_deadline", FOR_EVER if seconds is None else seconds)
+        except StateError:
+            raise SurveyOver from None
 
 
 class SurveyorContext(SurveyCalls, SendingLine):

@@ -269,6 +269,29 @@ def test_a_handler_cannot_wait_for_the_turn_of_its_own_thread(asking, pool, whic
     waiting.close()
 
 
+@pytest.mark.parametrize("place", ["has", "waits"])
+def test_an_error_of_a_handler_is_no_normal_end(asking, pool, place):
+    line, answering = asking
+    running, survey = line.survey(b"first"), line.survey(answering.never)
+    if place == "waits":
+        assert begun(running) == b"first"
+
+    def handler():
+        raise mq.StateError("the handler's")
+
+    def ring_when_it_waits(ring):
+        until(lambda: in_line(survey) or answering.never in answering.seen, LIMIT)
+        ring()
+
+    with handling(handler) as ring, pytest.raises(mq.StateError, match="the handler's"):
+        pool.submit(ring_when_it_waits, ring)
+        next(survey)
+    running.close()
+    assert list(survey) == []
+    with contextlib.closing(line.survey(b"next")) as following:
+        assert next(following) == b"next"
+
+
 @pytest.mark.parametrize("context", [False, True])
 @pytest.mark.parametrize("place", ["has", "waits"])
 def test_a_request_of_a_handler_does_not_wait_for_its_own_thread(linked, pool, context, place):
