@@ -17,11 +17,11 @@ cdef enum:
     FIRST_PLACE
     PLACE_BESIDE
 
+NONE, FIRST, BESIDE = NO_PLACE, FIRST_PLACE, PLACE_BESIDE
+
+
 cdef inline uint64_t this_thread() noexcept:
     return PyThreadState_GetID(PyThreadState_Get())
-
-
-NONE, FIRST, BESIDE = NO_PLACE, FIRST_PLACE, PLACE_BESIDE
 
 
 @cython.final
@@ -150,7 +150,7 @@ cdef class Ticket:
     cdef Turnstile turnstile
     cdef readonly int place         # NONE, FIRST or BESIDE
     cdef object wake                # of a caller in line
-    cdef uint64_t thread                # that took the place, or went to the line
+    cdef uint64_t thread            # that took the place, or went to the line
 
     def __cinit__(self, Turnstile turnstile not None):
         self.turnstile = turnstile
