@@ -264,11 +264,13 @@ class Incoming(Protocol[T_co]):
 class Answers(Incoming[T_co], Protocol[T_co]):
     """The answers to one survey, for `for` and `async for`. Iteration ends normally at the
     deadline. Calling close(), leaving with an exception, or dropping the last reference cancels the
-    survey.
+    survey. Threads and tasks may share one: each answer goes to one of them, and all of them end
+    with the survey.
     """
     def close(self) -> None:
-        """Cancel the survey. Answers that arrive later are counted as `late_answer`. Idempotent; no
-        effect on a survey that is over.
+        """Cancel the survey. Other threads and tasks that iterate over it, or wait for its turn,
+        end normally. Answers that arrive later are counted as `late_answer`. Idempotent; no effect
+        on a survey that is over.
         """
     async def aclose(self) -> None:
         """close(), for contextlib.aclosing()."""
@@ -700,7 +702,8 @@ class _Asks:
     def request(self, data: Data | Sequence[Data], *, timeout: Seconds = ...) -> bytes:
         """Send a request and wait for its reply. `data` is a buffer, or a list or tuple of parts.
         `timeout` covers the whole exchange, in seconds (default: recv_timeout). A request that
-        times out is abandoned. SendTimeout, RecvTimeout.
+        times out is abandoned. SendTimeout, RecvTimeout. StateError where requests take turns, and
+        it would wait for its own thread, as in a signal handler.
         """
     async def arequest(self, data: Data | Sequence[Data], *, timeout: Seconds = ...) -> bytes:
         """request(), awaitable. Cancelling it abandons the request."""
@@ -715,6 +718,8 @@ class _Surveys:
         """Send a survey to all connected peers and iterate over their answers. Iteration ends after
         `deadline` seconds (default: the option; None: never). Leaving the loop early cancels the
         survey; later answers are counted as `late_answer`. The first iteration sends the survey.
+        StateError if it would wait for the turn of its own thread or task, as in a signal handler
+        or inside another survey. SocketClosed if the socket is closed meanwhile.
         """
     def survey_msg(self, data: Data | Sequence[Data], *,
                    deadline: Seconds = ...) -> Answers[Message]:
@@ -786,7 +791,7 @@ class ReqContext(_Asks, _SendingContext):
 class SurveyorContext(_Surveys, _SendingContext):
     """One of any number of concurrent surveys of a Surveyor."""
     def abandon(self) -> None:
-        """Abandon the outstanding exchange. Its answer is counted as late when it arrives."""
+        """Cancel the running survey. Its answers are counted as late when they arrive."""
 
 class RepContext(_SendingContext):
     """One of any number of requests or surveys that a socket answers at once: recv() receives one,

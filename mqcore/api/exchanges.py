@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from mqcore.api import debugging
-from mqcore.api.turnstile import Elsewhere, await_, wait
-from mqcore.base.native import threading
-from mqcore.base.virtual import monotonic
+from mqcore.api.turnstile import await_, wait
+from mqcore.base.virtual import monotonic, world
 from mqcore.binding.sleep import running_task
-from mqcore.binding.tickets import FIRST, NONE, Ending, Ticket
+from mqcore.binding.tickets import FIRST, NONE, Ticket, Turnstile
 from mqcore.binding.timing import left_of, limit_of, span
 from mqcore.errors import RecvTimeout, SendTimeout, StateError
 
-FOR_EVER = (1 << 63) - 1  # ns: no deadline
 BODY, MSG = 0, 2  # kinds of result, as in _try_recv()
+FOR_EVER = (1 << 63) - 1  # ns: no deadline
 AT_ONCE = 1024  # concurrent request() calls on one socket
 
 
@@ -27,7 +26,8 @@ class RequestCalls:
     def request(self, data: Any, *, timeout: Any = ...) -> bytes:
         """Send a request and wait for its reply. `data` is a buffer, or a list or tuple of parts.
         `timeout` covers the whole exchange, in seconds (default: recv_timeout). A request that
-        times out is abandoned. SendTimeout, RecvTimeout."""
+        times out is abandoned. SendTimeout, RecvTimeout. StateError where requests take turns, and
+        it would wait for its own thread, as in a signal handler."""
         return self._request(data, timeout, BODY)  # type: ignore[no-any-return]
 
     def request_msg(self, data: Any, *, timeout: Any = ...) -> Any:
@@ -47,7 +47,10 @@ class RequestCalls:
         with Ticket(self._turnstile) as ticket:
             if ticket.place == NONE:
                 self._usable()
-                if not wait(ticket, limit):
+                if limit != 0 and stuck(self._turnstile):
+                    _refuse("thread", "request")
+                if not wait(ticket, limit, self._usable):
+                    self._usable()
                     self._late(timeout)
             if ticket.place == FIRST:
                 return self._exchange(data, timeout, kind, limit)
@@ -59,7 +62,8 @@ class RequestCalls:
         with Ticket(self._turnstile) as ticket:
             if ticket.place == NONE:
                 self._usable()
-                if not await await_(ticket, limit):
+                if not await await_(ticket, limit, self._usable):
+                    self._usable()
                     self._late(timeout)
             if ticket.place == FIRST:
                 return await self._aexchange(data, timeout, kind, limit)
@@ -158,23 +162,41 @@ class ConcurrentRequestCalls(RequestCalls):
                           hint="that is the limit of concurrent requests on one socket")
 
 
-def _refuse(who: str) -> NoReturn:
-    raise StateError(f"this {who} already runs a survey, and surveys of one socket take turns",
-                     hint="use a new_context() for each survey, or close() the running one first")
+def stuck(turnstile: Turnstile) -> bool:
+    """Whether a blocking wait for a place would keep its own thread from giving it back: in a
+    signal handler, within another survey, or in the thread of an event loop. In a virtual world one
+    thread runs all."""
+    return turnstile.mine and world() is None
+
+
+def _refuse(who: str, what: str) -> NoReturn:
+    raise StateError(f"this {who} already runs a {what}, or waits to, and {what}s of one socket "
+                     "take turns",
+                     hint=f"use a new_context() for each {what}, or end the other one first")
+
+
+class SurveyOver(Exception):
+    """A survey was closed, or its deadline has passed."""
 
 
 class Answers:
     """The answers to one survey, for `for` and `async for`. Iteration ends normally at the
     deadline. Calling close(), leaving with an exception, or dropping the last reference cancels the
-    survey."""
+    survey. Threads and tasks may share one: each answer goes to one of them, and all of them end
+    with the survey."""
 
-    __slots__ = ("_data", "_end", "_kind", "_line", "_over", "_span", "_ticket")
+    # A survey has a context of its own, `_own`, from its beginning to its end. So no call that is
+    # still inside when the survey is over can receive an answer to another one.
+    __slots__ = ("_begun", "_data", "_door", "_end", "_kind", "_line", "_over", "_own", "_span",
+                 "_ticket")
 
     def __init__(self, line: Any, data: Any, deadline: Any, kind: int) -> None:
+        self._own: Any = None
         self._ticket = Ticket(line._turnstile)  # its place is this survey's
-        self._over = False
+        self._over = self._begun = False
         line._usable()
         self._line, self._data, self._kind = line, data, kind
+        self._door = Turnstile()  # one of those who share it begins the survey
         self._span = line._deadline() if deadline is ... else \
             None if limit_of(deadline) is None else float(deadline)
         self._end: float | None = None
@@ -188,107 +210,131 @@ class Answers:
     def __next__(self) -> Any:
         if self._over:
             raise StopIteration
-        line = self._line
+        if not self._begun and (stuck(self._line._turnstile) or stuck(self._door)):
+            self._line._usable()
+            _refuse("thread", "survey")
         try:
-            if self._ticket.place == NONE:
-                me = (threading.get_ident(), running_task())
-                if not self._ticket.take():
-                    if line._surveying is not None and line._surveying[0] == me[0]:
-                        _refuse("thread")
-                    line._usable()
-                    wait(self._ticket, None)
-                if self._over or self._ticket.place == NONE:    # closed meanwhile
-                    raise StopIteration
-                line._surveying = me
-                self._announce()
-                if isinstance(self._data, (list, tuple)):
-                    line.send_parts(self._data)
-                else:
-                    line.send(self._data)
-                self._begin()
-            take = line.recv_msg if self._kind == MSG else line.recv
+            if not self._begun:
+                self._start()
+            own = self._own
+            take = own.recv_msg if self._kind == MSG else own.recv
             return take(timeout=self._left())
-        except Elsewhere:
-            raise
         except BaseException as error:
-            self.close()
-            if isinstance(error, RecvTimeout):
+            if self._ends(error):
                 raise StopIteration from None
             raise
 
     async def __anext__(self) -> Any:
         if self._over:
             raise StopAsyncIteration
-        line = self._line
+        if not self._begun:
+            task = running_task()
+            if any(one is task for one in list(self._line._surveying.values())):
+                self._line._usable()
+                _refuse("task", "survey")
         try:
-            if self._ticket.place == NONE:
-                me = (threading.get_ident(), running_task())
-                if not self._ticket.take():
-                    if line._surveying == me:
-                        _refuse("task")
-                    line._usable()
-                    await await_(self._ticket, None)
-                if self._over or self._ticket.place == NONE:
-                    raise StopAsyncIteration
-                line._surveying = me
-                self._announce()
-                await line._asend(self._data, not isinstance(self._data, (list, tuple)), ...)
-                self._begin()
-            return await line._arecv(self._kind, None, self._left())
-        except Elsewhere:
-            raise
+            if not self._begun:
+                await self._astart()
+            return await self._own._arecv(self._kind, None, self._left())
         except BaseException as error:
-            self.close()
-            if isinstance(error, RecvTimeout):
+            if self._ends(error):
                 raise StopAsyncIteration from None
             raise
 
     def close(self) -> None:
-        """Cancel the survey. Answers that arrive later are counted as `late_answer`. Idempotent; no
-        effect on a survey that is over."""
+        """Cancel the survey. Other threads and tasks that iterate over it, or wait for its turn,
+        end normally. Answers that arrive later are counted as `late_answer`. Idempotent; no effect
+        on a survey that is over."""
         self._over = True
-        self._ticket.quit()
-        with Ending(self._ticket) as mine:
-            if mine:
-                line = self._line
-                line._surveying = None
-                if not line.closed:
-                    line._abandon()
+        own = self._own
+        if own is not None:
+            own._close()
+            self._line._surveying.pop(own, None)
+        self._ticket.leave()
 
     async def aclose(self) -> None:
         """close(), for contextlib.aclosing()."""
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_ticket"):  # else __init__ was interrupted
-            self.close()
+        if getattr(self, "_own", None) is not None:
+            self._line._surveying.pop(self._own, None)  # the last reference: it closes, too
 
-    def _announce(self) -> None:
-        """Set the deadline of the next survey. Called while holding the turnstile."""
-        line = self._line
-        line._usable()
-        line._set_pattern_option("this_deadline", FOR_EVER if self._span is None else self._span)
+    def _start(self) -> None:
+        """Send the survey, unless another thread or task does or did. Raises if it is over."""
+        with Ticket(self._door) as door:
+            if door.place == NONE:
+                wait(door, None)
+            if not self._begun:
+                if not self._ticket.take():
+                    wait(self._ticket, None, self._check)
+                own = self._open()
+                if isinstance(self._data, (list, tuple)):
+                    own.send_parts(self._data)
+                else:
+                    own.send(self._data)
+                self._begin()
+
+    async def _astart(self) -> None:
+        with Ticket(self._door) as door:
+            if door.place == NONE:
+                await await_(door, None)
+            if not self._begun:
+                if not self._ticket.take():
+                    await await_(self._ticket, None, self._check)
+                own = self._open()
+                await own._asend(self._data, not isinstance(self._data, (list, tuple)), ...)
+                self._begin()
+
+    def _check(self) -> None:
+        """Raise if it can no longer begin. Called when others can see what they must end."""
+        self._line._usable()
+        if self._over:
+            raise SurveyOver
+
+    def _open(self) -> Any:
+        """Make its context, now that it is this survey's turn."""
+        self._check()
+        if self._ticket.place == NONE:
+            raise SurveyOver
+        own = self._own = self._line._survey_line()
+        self._line._surveying[own] = running_task()
+        self._check()
+        own._last(self._span)
+        return own
 
     def _begin(self) -> None:
         self._end = None if self._span is None else monotonic() + self._span
+        self._begun = True
         if self._span == 0:  # over at once, even if an answer is already on its way
-            raise RecvTimeout("no time was given to answer")
+            raise SurveyOver
 
     def _left(self) -> float | None:
         return None if self._end is None else max(0.0, self._end - monotonic())
 
+    def _ends(self, error: BaseException) -> bool:
+        """Close the survey. Whether iteration ends normally: after the deadline or a close() by
+        another thread or task. Raises if the socket or context is closed."""
+        self.close()
+        if isinstance(error, SurveyOver):
+            self._line._usable()
+            return True
+        return False
+
 
 class SurveyCalls:
     """survey() and its variants, built on send() and recv(), for a Surveyor and its contexts.
-    Threads and tasks that share one of these take turns, because a new survey cancels the previous
-    one. Contexts run their surveys in parallel."""
+    Threads and tasks that share one of these take turns. Contexts run their surveys in parallel. An
+    answer reaches only the survey that it answers, and no plain recv()."""
 
     __slots__ = ()
 
     def survey(self, data: Any, *, deadline: Any = ...) -> Answers:
         """Send a survey to all connected peers and iterate over their answers. Iteration ends after
         `deadline` seconds (default: the option; None: never). Leaving the loop early cancels the
-        survey; later answers are counted as `late_answer`. The first iteration sends the survey."""
+        survey; later answers are counted as `late_answer`. The first iteration sends the survey.
+        StateError if it would wait for the turn of its own thread or task, as in a signal handler
+        or inside another survey. SocketClosed if the socket is closed meanwhile."""
         return Answers(self, data, deadline, BODY)
 
     def survey_msg(self, data: Any, *, deadline: Any = ...) -> Answers:

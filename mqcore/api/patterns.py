@@ -70,6 +70,11 @@ class Req(ConcurrentRequestCalls, Socket):
     def _set_places(self) -> None:
         self._turnstile.beside = 0 if self._options["correlate"] is False else AT_ONCE - 1
 
+    def _close_input(self) -> bool:
+        first = super()._close_input()
+        self._turnstile.dismiss_all()
+        return first
+
     def _beside(self) -> RequestLine:
         return RequestLine(self)
 

@@ -17,15 +17,15 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from mqcore.api.aio import Incoming
-from mqcore.api.exchanges import RequestCalls, SurveyCalls
+from mqcore.api.exchanges import FOR_EVER, RequestCalls, SurveyCalls, SurveyOver
 from mqcore.api.turns import due, turn
 from mqcore.api.wakers import answered, later
 from mqcore.binding.contexts import ContextCore
 from mqcore.binding.tickets import Turnstile
 from mqcore.binding.timing import left_of, limit_of, passed
-from mqcore.errors import NoSuchPeer, NotSubscribed, StateError, UsageError
+from mqcore.errors import NoSuchPeer, NotSubscribed, RecvTimeout, StateError, UsageError
 
-_NONE: dict[str, Any] = {}  # no own time-outs
+NO_TIMES: dict[str, Any] = {}  # no own time-outs
 
 
 class Timeouts:
@@ -237,8 +237,13 @@ class ReqContext(RequestCalls, SendingLine):
     __slots__ = ("_turnstile",)
 
     def __init__(self, sock: Any, **given: Any) -> None:
-        self._turnstile = Turnstile()
+        self._turnstile = Turnstile(of=sock._turnstile)
         super().__init__(sock, **given)
+
+    def close(self) -> None:
+        """Abandon the outstanding request. Calls that wait raise StateError. Idempotent."""
+        super().close()
+        self._turnstile.dismiss()
 
 
 class RequestLine(ReqContext):
@@ -249,7 +254,11 @@ class RequestLine(ReqContext):
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
-        self._times = _NONE
+        self._times = NO_TIMES
+
+    def close(self) -> None:
+        """Abandon the request. Idempotent."""
+        self._close()
 
     async def _arecv(self, kind: int, _: Any, timeout: Any) -> Any:
         if due():
@@ -264,15 +273,66 @@ class RequestLine(ReqContext):
         return found
 
 
+class SurveyLine(SendingLine):
+    """A context for one survey(). It is closed with its survey. SurveyOver tells its end from the
+    errors of a signal handler."""
+
+    __slots__ = ()
+
+    def __init__(self, sock: Any, times: dict[str, float | None]) -> None:
+        self._sock = sock
+        self._times = times
+
+    def _try(self, kind: int) -> Any:
+        try:
+            return self._try_recv(kind)
+        except (RecvTimeout, StateError):
+            raise SurveyOver from None
+
+    def _fail_recv(self, timeout: Any) -> NoReturn:
+        raise SurveyOver
+
+    def _try_send(self, parts: Any, single: bool) -> int:
+        try:
+            return super()._try_send(parts, single)
+        except StateError:
+            raise SurveyOver from None
+
+    def _last(self, seconds: float | None) -> None:
+        """Set the deadline of its survey. None: none."""
+        try:
+            self._set_pattern_option("this_deadline", FOR_EVER if seconds is None else seconds)
+        except StateError:
+            raise SurveyOver from None
+
+
 class SurveyorContext(SurveyCalls, SendingLine):
     """One of any number of concurrent surveys of a Surveyor."""
 
     __slots__ = ("_surveying", "_turnstile")
 
     def __init__(self, sock: Any, **given: Any) -> None:
-        self._turnstile = Turnstile()
-        self._surveying: Any = None  # the thread and task of the running survey
+        self._turnstile = Turnstile(of=sock._turnstile)
+        self._surveying: dict[Any, Any] = {}  # the running survey's context, and its task
         super().__init__(sock, **given)
+
+    def close(self) -> None:
+        """Cancel the running survey. Calls that wait raise StateError. Idempotent."""
+        super().close()
+        self._end_surveys()
+        self._turnstile.dismiss()
+
+    def abandon(self) -> None:
+        """Cancel the running survey. Its answers are counted as late when they arrive."""
+        super().abandon()
+        self._end_surveys()
+
+    def _end_surveys(self) -> None:
+        for own in list(self._surveying):
+            own._close()
+
+    def _survey_line(self) -> SurveyLine:
+        return SurveyLine(self._sock, self._times)
 
     def _deadline(self) -> float:
         return self._sock._options["deadline"]  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ from typing import Any
 from mqcore.api.attributes import add_options
 from mqcore.api.exchanges import SurveyCalls
 from mqcore.api.socket import Socket
-from mqcore.api.sp_contexts import RepContext, SurveyorContext
+from mqcore.api.sp_contexts import NO_TIMES, RepContext, SurveyLine, SurveyorContext
 from mqcore.binding.tickets import Turnstile
 
 
@@ -24,13 +24,21 @@ class Surveyor(SurveyCalls, Socket):
 
     def __init__(self, **kw: Any) -> None:
         self._turnstile = Turnstile()
-        self._surveying: Any = None  # the thread and task of the running survey
+        self._surveying: dict[Any, Any] = {}  # the running survey's context, and its task
         super().__init__(**kw)
 
     def new_context(self, **timeouts: Any) -> SurveyorContext:
         """A context that runs its own surveys over the same peers, with survey, send, recv and
         their variants, and its own send_timeout= and recv_timeout=. `with` closes it."""
         return SurveyorContext(self, **timeouts)
+
+    def _survey_line(self) -> SurveyLine:
+        return SurveyLine(self, NO_TIMES)
+
+    def _close_input(self) -> bool:
+        first = super()._close_input()
+        self._turnstile.dismiss_all()
+        return first
 
     def _deadline(self) -> float:
         return self._options["deadline"]  # type: ignore[no-any-return]

@@ -258,10 +258,11 @@ class TrioWaker(Waker):
     async def _watch(self) -> None:
         try:
             with self.scope:
+                # closed: a cancelled call has ended with its socket before this began
                 while self.fd >= 0 and (self.users or self.busy):
                     self.busy = False
                     with self.trio.move_on_after(IDLE):
-                        while self.fd >= 0:     # else its socket was closed before it began
+                        while True:
                             await self.trio.lowlevel.wait_readable(self.fd)
                             if self.scope.cancel_called:    # ended after it became readable
                                 return

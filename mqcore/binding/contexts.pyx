@@ -18,7 +18,7 @@ from mqcore.spi.pattern cimport op_current, op_refuse
 
 import time
 
-from mqcore.errors import StateError, UsageError
+from mqcore.errors import OptionError, StateError, UsageError
 
 
 @cython.no_gc_clear  # __dealloc__ needs the socket
@@ -124,7 +124,11 @@ cdef class ContextCore:
 
     def _set_pattern_option(self, str name, value):
         """For what the pattern keeps for each context."""
-        return self.core._set_pattern_option(name, value, self.check())
+        try:
+            return self.core._set_pattern_option(name, value, self.check())
+        except OptionError:
+            self.check()      # another thread may have closed it
+            raise
 
     def _abandon(self):
         sock_abandon(self.core.s, self.check())

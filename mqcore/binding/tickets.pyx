@@ -6,6 +6,9 @@ first in line has it. mqcore/api/turnstile.py waits.
 """
 
 cimport cython
+from libc.stdint cimport uint64_t
+
+from mqcore.spi.interpreter cimport PyThreadState_Get, PyThreadState_GetID
 
 from collections import deque
 
@@ -15,6 +18,10 @@ cdef enum:
     PLACE_BESIDE
 
 NONE, FIRST, BESIDE = NO_PLACE, FIRST_PLACE, PLACE_BESIDE
+
+
+cdef inline uint64_t this_thread() noexcept:
+    return PyThreadState_GetID(PyThreadState_Get())
 
 
 @cython.final
@@ -28,11 +35,45 @@ cdef class Turnstile:
     cdef int most       # of these
     cdef object line    # of tickets
     cdef object first_of, strike     # its methods
+    cdef uint64_t holder    # the thread that took the first place
+    cdef dict waiting   # the tickets in line here, and at those that are `of` this one
 
-    def __init__(self, int beside=0):
+    def __init__(self, int beside=0, Turnstile of=None):
         self.most = beside
         self.line = deque()
         self.first_of, self.strike = self.line.popleft, self.line.remove
+        self.waiting = {} if of is None else of.waiting
+
+    @property
+    def in_line(self):
+        """How many tickets."""
+        return len(self.line)
+
+    @property
+    def mine(self):
+        """Whether there is one place, and a ticket of this thread has it or is in line. A call that
+        waits for a place would keep its own thread from giving the place back."""
+        cdef Ticket ticket
+        cdef uint64_t me = this_thread()
+        cdef bint found
+        if self.most:
+            return False
+        with cython.critical_section(self):
+            found = self.first and self.holder == me
+            for ticket in self.line:
+                found = found or ticket.thread == me
+        return found
+
+    def dismiss(self):
+        """Send those in line away without a place."""
+        cdef list tickets
+        with cython.critical_section(self):
+            tickets = list(self.line)
+        send_away(tickets)
+
+    def dismiss_all(self):
+        """dismiss(), here and at the turnstiles that are `of` this one."""
+        send_away(list(self.waiting))
 
     @property
     def beside(self):
@@ -44,10 +85,11 @@ cdef class Turnstile:
         self.most = places
         self.serve()
 
-    cdef int free(self):
-        """Take a free place."""
+    cdef int free(self, uint64_t thread):
+        """Take a free place, for this thread."""
         if not self.first:
             self.first = True
+            self.holder = thread
             return FIRST_PLACE
         if self.taken < self.most:
             self.taken += 1
@@ -62,9 +104,11 @@ cdef class Turnstile:
         cdef int place
         with cython.critical_section(self):
             if line:
-                place = self.free()
+                ticket = line[0]
+                place = self.free(ticket.thread)
                 if place:
-                    ticket = self.first_of()
+                    self.first_of()
+                    self.waiting.pop(ticket, None)
                     ticket.place = place
                     wake = ticket.wake
         return wake
@@ -72,13 +116,31 @@ cdef class Turnstile:
     cdef int serve(self) except -1:
         cdef object wake = self.admit()
         while wake is not None:
-            try:
-                wake()
-            except BaseException:
-                wake()      # a signal handler's exception; without this the waiter would sleep on
-                raise
+            ring(wake)
             wake = self.admit()
         return 0
+
+
+cdef int ring(object wake) except -1:
+    try:
+        wake()
+    except BaseException:
+        wake()      # a signal handler's exception; without this the waiter would sleep on
+        raise
+    return 0
+
+
+cdef int send_away(list tickets) except -1:
+    """A handler's exception is raised when all have left."""
+    cdef Ticket ticket
+    while tickets:
+        ticket = tickets.pop()
+        try:
+            ticket.quit()
+        except BaseException:
+            send_away(tickets)
+            raise
+    return 0
 
 
 @cython.final
@@ -87,8 +149,8 @@ cdef class Ticket:
 
     cdef Turnstile turnstile
     cdef readonly int place         # NONE, FIRST or BESIDE
-    cdef bint ends
     cdef object wake                # of a caller in line
+    cdef uint64_t thread            # that took the place, or went to the line
 
     def __cinit__(self, Turnstile turnstile not None):
         self.turnstile = turnstile
@@ -99,7 +161,8 @@ cdef class Ticket:
         cdef object line = turnstile.line
         with cython.critical_section(turnstile):
             if not self.place and not line:
-                self.place = turnstile.free()
+                self.thread = this_thread()
+                self.place = turnstile.free(self.thread)
         return self.place != NO_PLACE
 
     def join(self, wake):
@@ -111,7 +174,9 @@ cdef class Ticket:
         with cython.critical_section(turnstile):
             if self.wake is None and not self.place:
                 self.wake = wake
+                self.thread = this_thread()
                 line.append(self)
+                turnstile.waiting[self] = None
                 joined = True
         turnstile.serve()           # one that was given back meanwhile met an empty line
         return joined
@@ -128,9 +193,10 @@ cdef class Ticket:
         with cython.critical_section(turnstile):
             if self.wake is not None and not self.place:
                 turnstile.strike(self)
+                turnstile.waiting.pop(self, None)
                 wake, self.wake = self.wake, None
         if wake is not None:
-            wake()
+            ring(wake)
 
     def leave(self):
         """Give the place back, or leave the line. Idempotent."""
@@ -144,46 +210,12 @@ cdef class Ticket:
                 turnstile.taken -= 1
             self.place = NO_PLACE
             self.wake = None
-            self.ends = False
         if line:
             turnstile.serve()
 
     def __enter__(self):
         self.take()
         return self
-
-    def __exit__(self, *_):
-        self.leave()
-
-    def __del__(self):
-        self.leave()
-
-
-@cython.final
-cdef class Ending:
-    """`with Ending(ticket) as mine:` what goes on at the ticket's place ends here, if `mine`: there
-    is a place, and no other `Ending` has it. Then the ticket leaves, whatever is raised."""
-
-    cdef Ticket ticket
-    cdef bint mine
-
-    def __cinit__(self, Ticket ticket not None):
-        self.ticket = ticket
-
-    def __enter__(self):
-        cdef Ticket ticket = self.ticket
-        with cython.critical_section(ticket.turnstile):
-            self.mine = ticket.place != NO_PLACE and not ticket.ends
-            if self.mine:
-                ticket.ends = True
-        return self.mine
-
-    cdef int leave(self) except -1:
-        cdef bint mine = self.mine
-        self.mine = False
-        if mine:
-            self.ticket.leave()
-        return 0
 
     def __exit__(self, *_):
         self.leave()

@@ -7,6 +7,7 @@ import time
 from collections import deque
 
 import pytest
+import trio
 
 import mqcore as mq
 from mqcore.api import aio
@@ -323,3 +324,22 @@ def test_aclose_ends_what_the_loop_had_for_the_socket(ctx, loop):
         assert kept.fd < 0 and not pull._wakers
 
     loop.run(main)
+
+
+def test_a_socket_that_is_closed_before_the_task_that_watches_it_has_begun(ctx):
+    """trio chooses the order of tasks by chance: in a quarter of the rounds it has not begun."""
+    async def main():
+        for n in range(60):
+            sock = ctx.socket("pull", bind=f"inproc://{n}")
+
+            async def receive(sock=sock):
+                with contextlib.suppress(mq.SocketClosed):
+                    await sock.arecv()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receive)
+                await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+                sock.close(0)
+
+    trio.run(main)

@@ -226,35 +226,6 @@ def test_in_a_forked_child_a_place_that_a_thread_has_is_no_reason_to_wait(linked
     asking.join()
 
 
-def test_a_survey_that_waits_for_its_turn_is_not_begun_elsewhere_too(surveyor, loop):
-    running, shared = surveyor.survey(b"first"), surveyor.survey(b"second")
-    assert next(running) == b"first"
-    got = []
-    waiting = threading.Thread(target=lambda: got.append(next(shared)))
-    waiting.start()
-
-    def in_line():      # the ticket refuses a second one once the thread is in line
-        try:
-            wait(shared._ticket, monotonic() + 1e-4)
-        except mq.StateError:
-            return True
-        return False
-
-    async def elsewhere():
-        with pytest.raises(mq.StateError, match="waits for the beginning"):
-            await anext(shared)
-
-    assert until(in_line, LIMIT)
-    with ThreadPoolExecutor(1) as pool, pytest.raises(mq.StateError, match="waits for the begin"):
-        pool.submit(next, shared).result()
-    loop.run(elsewhere)
-    running.close()
-    waiting.join()
-    assert got == [b"second"]       # the refusals have ended nothing
-    shared.close()
-    assert places(surveyor._turnstile) == [FIRST]
-
-
 def test_a_survey_that_is_closed_in_line_is_over(surveyor):
     running, closed = surveyor.survey(b"first"), surveyor.survey(b"second")
     assert next(running) == b"first"
@@ -308,6 +279,9 @@ def test_an_interrupted_request_that_waits_for_its_turn_leaves_the_line(linked):
     rep, req = linked("rep", "req", recv_timeout=LIMIT, correlate=False)
     at = 1
     with Ticket(req._turnstile) as held:
+        held.leave()
+        with ThreadPoolExecutor(1) as pool:     # its own thread would be refused
+            assert pool.submit(held.take).result()
         while True:
             with pytest.raises((Interrupt, mq.RecvTimeout)) as caught:
                 if not interrupted(lambda: req.request(b"it", timeout=0.001), at):
