@@ -16,7 +16,7 @@ from echoing import Echo
 
 from mqcore import Router, cluster
 from mqcore.binding.sleep import Nap, sleep
-from mqcore.cluster import seeds
+from mqcore.cluster import balance, seeds
 from mqcore.cluster.requests import Call
 from mqcore.errors import SendTimeout
 from mqcore.testing import until
@@ -27,8 +27,9 @@ NODES = int(os.environ.get("MQCORE_NODES", "16"))
 BLOCKED = 6.0       # seconds; longer than a handshake may take
 
 
-def test_a_loop_that_is_blocked_for_seconds(once, key, nodes):
+def test_a_loop_that_is_blocked_for_seconds(once, key, nodes, monkeypatch):
     """The node is away for that long, and comes back by itself. Nobody waits for it."""
+    monkeypatch.setattr(balance, "EJECTED", 1.0)     # five requests may fail there, one by one
     first, second = nodes(), nodes()
 
     async def main():
