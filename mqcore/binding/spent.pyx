@@ -40,6 +40,6 @@ cdef int body_given(bytes body) except -1:
             return 0
     kept.append(body)
     kept_bytes += size
-    while kept_bytes > KEPT_BYTES:
+    while kept_bytes > KEPT_BYTES and kept:
         kept_bytes -= PyBytes_GET_SIZE(kept.pop(0))
     return 0

@@ -1,9 +1,11 @@
 """Where the next bytes go: see reading.pxd.
 
-The low-water mark is never above what the body still lacks, so the bytes that it waits for come, or
-the connection ends, of which the kernel tells regardless. It is never above what one read has
-given, so the kernel has space for them. A peer that pauses in the middle of a body is heard when
-its engine's timer fires: the timer reads before it judges (lease.pyx).
+The bytes that a low-water mark waits for come: it is 64 KiB below what the body still lacks, or the
+connection ends, of which the kernel tells regardless. These 64 KiB are a segment that the peer's
+kernel may hold back until ours has acknowledged all before it (Nagle's algorithm), which it does
+late while nobody reads. The mark is never above what one read has given, so the kernel has space. A
+peer that pauses in the middle of a body is heard when its engine's timer fires: the timer reads
+before it judges (lease.pyx).
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -18,6 +20,7 @@ from mqcore.link.stream cimport stream_slab
 cdef enum:
     MARK_MOST = 128 * 1024    # more lets sender and receiver wait for each other
     MARK_LEAST = 64 * 1024    # less is not worth a system call
+    SEGMENT = 64 * 1024
 
 
 cdef void reading_adapt(Engine* e, size_t n) noexcept nogil:
@@ -53,12 +56,13 @@ cdef bint reading_target(Engine* e, iovec* iov) noexcept nogil:
 cdef bint reading_low_water(Engine* e, size_t n) noexcept nogil:
     cdef uint32_t mark = 1
     cdef uint32_t before = e.low_water
+    cdef uint64_t rest
     if n > e.burst:
         e.burst = <uint32_t> min(n, <size_t> MARK_MOST)
     if e.state == ENGINE_ACTIVE and e.codec.body.busy and not e.hup:
-        mark = <uint32_t> min(<uint64_t> e.burst, e.codec.body.size - e.codec.body.got)
-        if mark < MARK_LEAST:
-            mark = 1
+        rest = e.codec.body.size - e.codec.body.got
+        if min(<uint64_t> e.burst, rest) >= MARK_LEAST and rest >= MARK_LEAST + SEGMENT:
+            mark = <uint32_t> min(<uint64_t> e.burst, rest - SEGMENT)
     if mark == before or setsockopt(e.fd, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof(mark)) != 0:
         return False
     e.low_water = mark
