@@ -5,7 +5,7 @@ HWM, or the turn is over (256 KiB). Writing: control bytes, then batches of the 
 in the pipe, until the kernel takes no more.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 from posix.unistd cimport read
 
@@ -13,9 +13,7 @@ from mqcore.base.gil cimport holds_gil
 from mqcore.base.histogram cimport stamps_take
 from mqcore.base.includes cimport iovec, readv
 from mqcore.base.message cimport Msg, msg_close
-from mqcore.base.slab cimport (
-    LAND_FROM, OWNER_SLAB, owner_data, owner_release, slab_new,
-)
+from mqcore.base.slab cimport OWNER_SLAB, owner_data, owner_release, slab_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.link.engine cimport DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, PumpOps
 from mqcore.link.lease cimport (
