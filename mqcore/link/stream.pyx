@@ -5,7 +5,7 @@ HWM, or the turn is over (256 KiB). Writing: control bytes, then batches of the 
 in the pipe, until the kernel takes no more.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memset
 from posix.unistd cimport read
 
