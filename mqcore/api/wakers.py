@@ -355,16 +355,18 @@ class Taker:
                 waker.end()
 
 
-def waker_of(core: Any) -> Waker:
-    """The running loop's waker for this socket."""
-    loop: Any
-    kind: type[LoopWaker] | type[TrioWaker]
+def loop_or_token() -> Any:
+    """The running loop, or trio's token of it."""
     if in_trio():
         import trio
 
-        loop, kind = trio.lowlevel.current_trio_token(), TrioWaker
-    else:
-        loop, kind = running_loop(), LoopWaker
+        return trio.lowlevel.current_trio_token()
+    return running_loop()
+
+
+def waker_of(core: Any) -> Waker:
+    """The running loop's waker for this socket."""
+    loop = loop_or_token()
     found: Waker | None = core._wakers.get(id(loop))
     if found is None:
         # wakers of loops that have ended, as with repeated asyncio.run()
@@ -372,7 +374,7 @@ def waker_of(core: Any) -> Waker:
             other = ref()
             if isinstance(other, LoopWaker) and other.loop.is_closed():
                 other.forget()
-        found = kind(core, loop)
+        found = (TrioWaker if in_trio() else LoopWaker)(core, loop)
         core._wakers[id(loop)] = found
     found.busy = True
     return found
@@ -381,14 +383,7 @@ def waker_of(core: Any) -> Waker:
 def end_idle(core: Any) -> None:
     """The running loop's waker ends at once if the socket is closed, and not when IDLE has passed.
     If tasks wait, the last one of them ends it."""
-    loop: Any
-    if in_trio():
-        import trio
-
-        loop = trio.lowlevel.current_trio_token()
-    else:
-        loop = running_loop()
-    waker = core._wakers.get(id(loop))
+    waker = core._wakers.get(id(loop_or_token()))
     if waker is not None and core.closed and not waker.users:
         waker.end()
 

@@ -31,5 +31,5 @@ cdef extern from * nogil:
     bint KEEPS "mq_keeps"
 
 cdef bytes body_new(Py_ssize_t size)      # not yet filled; MemoryError
-# `body` goes to the application; from now on it is filled by nobody but who gets it from body_new.
+# `body` goes to the application; from now on only a caller that body_new gives it to fills it.
 cdef int body_given(bytes body) except -1

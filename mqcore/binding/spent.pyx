@@ -1,4 +1,4 @@
-"""Memory of bodies that nobody has any more: see spent.pxd."""
+"""Memory of bodies that no other code refers to any more: see spent.pxd."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM
@@ -11,11 +11,9 @@ cdef enum:
     KEPT_EACH = 4 << 20
 
 cdef list kept = []               # the oldest first
-cdef Py_ssize_t kept_bytes = 0
 
 
 cdef bytes body_new(Py_ssize_t size):
-    global kept_bytes
     cdef bytes body
     cdef Py_ssize_t i
     if LAND_FROM <= size <= KEPT_EACH:
@@ -23,23 +21,21 @@ cdef bytes body_new(Py_ssize_t size):
             if (mq_unseen(PyList_GET_ITEM(kept, i))
                     and PyBytes_GET_SIZE(<object> PyList_GET_ITEM(kept, i)) == size):
                 body = kept.pop(i)
-                kept_bytes -= size
                 (<mq_bytes*> <void*> body).hash = -1    # not yet computed
                 return body
     return PyBytes_FromStringAndSize(NULL, size)
 
 
 cdef int body_given(bytes body) except -1:
-    global kept_bytes
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
+    cdef Py_ssize_t in_all = PyBytes_GET_SIZE(body)
     cdef Py_ssize_t i
-    if not KEEPS or not LAND_FROM <= size <= KEPT_EACH:
+    if not KEEPS or not LAND_FROM <= in_all <= KEPT_EACH:
         return 0
     for i in range(len(kept)):
         if PyList_GET_ITEM(kept, i) == <PyObject*> body:
             return 0
+        in_all += PyBytes_GET_SIZE(<object> PyList_GET_ITEM(kept, i))
     kept.append(body)
-    kept_bytes += size
-    while kept_bytes > KEPT_BYTES and kept:
-        kept_bytes -= PyBytes_GET_SIZE(kept.pop(0))
+    while in_all > KEPT_BYTES:
+        in_all -= PyBytes_GET_SIZE(kept.pop(0))
     return 0

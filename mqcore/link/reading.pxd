@@ -12,5 +12,5 @@ cdef void reading_adapt(Engine* e, size_t n) noexcept nogil
 # A read gave n bytes, and the kernel had no more. While a large body is on its way, a wake-up for
 # each of its segments costs more than reading them, most of it the sender's time: the kernel tells
 # of so many bytes together as it has held for us before (SO_RCVLOWAT, socket(7)). True: read again,
-# since bytes that came before it was told of less may give no edge.
+# since bytes that came before the mark was lowered may give no edge.
 cdef bint reading_low_water(Engine* e, size_t n) noexcept nogil

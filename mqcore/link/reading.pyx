@@ -3,8 +3,8 @@
 The bytes that a low-water mark waits for come: it is 64 KiB below what the body still lacks, or the
 connection ends, of which the kernel tells regardless. These 64 KiB are a segment that the peer's
 kernel may hold back until ours has acknowledged all before it (Nagle's algorithm), which it does
-late while nobody reads. The mark is never above what one read has given, so the kernel has space. A
-peer that pauses in the middle of a body is heard when its engine's timer fires: the timer reads
+late while we do not read. The mark is never above what one read has given, so the kernel has space.
+A peer that pauses in the middle of a body is heard when its engine's timer fires: the timer reads
 before it judges (lease.pyx).
 """
 
@@ -61,7 +61,7 @@ cdef bint reading_low_water(Engine* e, size_t n) noexcept nogil:
         e.burst = <uint32_t> min(n, <size_t> MARK_MOST)
     if e.state == ENGINE_ACTIVE and e.codec.body.busy and not e.hup:
         rest = e.codec.body.size - e.codec.body.got
-        if min(<uint64_t> e.burst, rest) >= MARK_LEAST and rest >= MARK_LEAST + SEGMENT:
+        if e.burst >= MARK_LEAST and rest >= MARK_LEAST + SEGMENT:
             mark = <uint32_t> min(<uint64_t> e.burst, rest - SEGMENT)
     if mark == before or setsockopt(e.fd, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof(mark)) != 0:
         return False

@@ -79,16 +79,27 @@ def test_small_messages_before_the_end_all_reach_the_backend(gate, url, ends):
     assert server.stats().sent == COUNT
 
 
-@pytest.mark.parametrize("secure", ["tcp"], indirect=True)
-def test_other_tasks_have_their_turns_between_small_frames(gate, monkeypatch):
-    """Here after each one."""
-    turns = []
+@pytest.fixture
+def turns(monkeypatch):
+    """One for each frame: how many talks had more frames after it."""
+    found = []
     real = guarded_talk.GuardedTalk.handle_events
+
+    def handle(self):
+        found.append(0)         # before the client can see what it does
+        real(self)
+        found[-1] = len(self.busy)
+
     monkeypatch.setattr(guarded_talk, "TURN", 0.0)
     monkeypatch.setattr(guarded_talk, "LEAST", 0.0)
     monkeypatch.setattr(guarded_talk, "LOOK", 1)
-    monkeypatch.setattr(guarded_talk.GuardedTalk, "handle_events",
-                        lambda self: (turns.append(1), real(self)))
+    monkeypatch.setattr(guarded_talk.GuardedTalk, "handle_events", handle)
+    return found
+
+
+@pytest.mark.parametrize("secure", ["tcp"], indirect=True)
+def test_other_tasks_have_their_turns_between_small_frames(gate, turns):
+    """Here after each one."""
     _, connection = gate()
     one = upgraded(connection, b"/log")
     one.sendall(frame(PING, b"p") * 200 + frame(CLOSE, b"\x03\xe8"))
@@ -97,15 +108,8 @@ def test_other_tasks_have_their_turns_between_small_frames(gate, monkeypatch):
 
 
 @pytest.mark.parametrize("secure", ["tcp"], indirect=True)
-def test_a_turn_is_shared_by_those_that_have_frames_left(gate, monkeypatch):
+def test_a_turn_is_shared_by_those_that_have_frames_left(gate, turns):
     """Two of twelve, and none of them afterwards."""
-    busy = []
-    real = guarded_talk.GuardedTalk.handle_events
-    monkeypatch.setattr(guarded_talk, "TURN", 0.0)
-    monkeypatch.setattr(guarded_talk, "LEAST", 0.0)
-    monkeypatch.setattr(guarded_talk, "LOOK", 1)
-    monkeypatch.setattr(guarded_talk.GuardedTalk, "handle_events",
-                        lambda self: (real(self), busy.append(len(self.busy))))
     server, connection = gate()
     idle = [upgraded(connection, b"/log") for _ in range(10)]
     ones = [upgraded(connection, b"/log") for _ in range(2)]
@@ -113,7 +117,7 @@ def test_a_turn_is_shared_by_those_that_have_frames_left(gate, monkeypatch):
         one.sendall(frame(PING, b"p") * 2000 + frame(CLOSE, b"\x03\xe8"))
     for one in ones:
         assert rest(one) == b"\x8a\x01p" * 2000 + b"\x88\x02\x03\xe8"
-    assert max(busy) == 2
+    assert max(turns) == 2
     assert talk_of(server).busy == set()
     assert len(idle) == 10
 

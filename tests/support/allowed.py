@@ -59,7 +59,6 @@ LONG_FUNCTIONS: dict[tuple[str, str], str] = {
 # assigned at the top level only, which is checked, and need no row.
 GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/binding/spent.pyx", "kept"): "memory of large bodies, 8 MiB at most",
-    ("mqcore/binding/spent.pyx", "kept_bytes"): "how much of it",
     ("mqcore/base/sodium.pyx", "_table"): "a shared library's calls: found once",
     ("mqcore/base/sodium.pyx", "_found"): "whether they are",
     ("mqcore/journal/store/exclusive.py", "_locks"): "a forked child lets go of them",
