@@ -131,6 +131,9 @@ TABLE: tuple[Option, ...] = (
        "tcp and udp: the network device that all packets must use (SO_BINDTODEVICE)"),
     _o("tos", "int", "", 0, (0, 255), None, LINK,
        "IP type-of-service byte of outgoing packets"),
+    _o("congestion_control", "text", "", None, (),
+       "the system's own; within one machine 'reno' instead of BBR, which sends by the clock", LINK,
+       "TCP's congestion control, by the kernel's name (TCP_CONGESTION)"),
     # -- identity ----------------------------------------------------------------------------------
     _o("routing_id", "bytes", "", b"", (0, 255), None, SOCKET,
        "the name under which peers know this socket (ROUTER's messages, `Peer.routing_id`); not "

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import select
+import socket
 import subprocess
 import sys
 import tempfile
@@ -258,6 +259,12 @@ def watched_floor() -> float:
             process.__exit__(None)
 
 
+def congestion_control() -> str:
+    """The system's, which all libraries use that choose none."""
+    with socket.socket() as s:
+        return s.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+
+
 def machine() -> dict:
     model = ""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
@@ -270,6 +277,7 @@ def machine() -> dict:
         "cores": len(cores()),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": platform.release(),
+        "tcp": congestion_control(),
         "python": platform.python_version(),
         "load": os.getloadavg()[0],
         "floor": watched_floor(),

@@ -35,6 +35,7 @@ class Stream:
     def __init__(self, s: socket.socket, size: int):
         if s.family != socket.AF_UNIX:
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")  # BBR would pace it
         self.s = s
         self.size = size
         self.buffer = memoryview(bytearray(size))

@@ -46,7 +46,8 @@ def head(about: dict) -> str:
     forced = ", measured all the same" if about["even_if_busy"] else ""
     return (
         f"{time.strftime('%Y-%m-%d')}: {about['cpu']}, {about['cores']} cores, "
-        f"{about['memory'] / (1 << 30):.0f} GiB, kernel {about['kernel']}, Python "
+        f"{about['memory'] / (1 << 30):.0f} GiB, kernel {about['kernel']}, "
+        + (f"TCP {about['tcp']}, " if "tcp" in about else "") + "Python "
         f"{about['python']}, {versions}; medians of {about['rounds']} rounds; "
         f"cores busy with other things before the start: {busy or 'unknown'}{forced}; "
         f"floor of the GIL figures {shown('lat', about['floor'])}"

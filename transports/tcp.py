@@ -8,7 +8,9 @@ Connecting tries all addresses in the system's order. A source ("tcp://eth0;10.0
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 from functools import partial
 from typing import NamedTuple
 
@@ -35,6 +37,13 @@ from mqcore.spi.transport import (
 )
 
 LOOPBACK: dict[int, str] = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
+NAME_MAX = 16  # bytes of a congestion control's name including the zero byte (TCP_CA_NAME_MAX)
+PACES = b"bbr"  # what the names of BBR's versions begin with
+UNPACED = b"reno"  # every kernel has it, and every process may choose it
+REFUSED = {
+    errno.ENOENT: ("the kernel has no such algorithm", "available"),
+    errno.EPERM: ("this process may not choose it", "allowed"),
+}
 
 
 class Target(NamedTuple):
@@ -49,12 +58,56 @@ class Target(NamedTuple):
 def _new(family: int, options: Options) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        transport.tune(sock, options)
+        _tune(sock, options)
         set_device(sock, options)
     except OSError:
         sock.close()
         raise
     return sock
+
+
+def _tune(sock: socket.socket, options: Options) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    set_buffers(sock, options)
+    set_keepalive(sock, options)
+    _set_congestion_control(sock, options)
+    if options.get("tos"):
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, options["tos"])
+        if sock.family == socket.AF_INET:
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options["tos"])
+
+
+def _set_congestion_control(sock: socket.socket, options: Options) -> None:
+    """BindError, which is an OSError: the kernel refuses this algorithm."""
+    name = options.get("congestion_control")
+    if not name:
+        return
+    raw = name.encode("utf-8", "surrogateescape")
+    try:
+        if len(raw) >= NAME_MAX or b"\0" in raw:  # the kernel would truncate it
+            raise OSError(errno.ENOENT, "")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, raw)
+    except OSError as error:
+        number = error.errno or errno.ENOENT
+        why, which = REFUSED.get(number, (os.strerror(number), "allowed"))
+        raise BindError(f"cannot use congestion_control={name!r}: {why}", errno=number,
+                        hint=f"`sysctl net.ipv4.tcp_{which}_congestion_control` lists what can "
+                             "be used") from None
+
+
+def _settle(sock: socket.socket, peer: SockAddr | None, options: Options) -> None:
+    """Set what depends on where the peer is. `peer`: None once the socket is connected.
+
+    BBR sends by the clock, so that no queue forms on the way. Within one machine there is no such
+    queue, but each pause is a timer and a wake-up, and what the clock delays is taken for loss.
+    """
+    if options.get("congestion_control"):
+        return
+    with contextlib.suppress(OSError):  # the peer has gone, or a sandbox forbids it
+        used = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, NAME_MAX)
+        if used.startswith(PACES) and is_ours(peer or sock.getpeername()):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
 
 
 def _bound(family: int, sockaddr: SockAddr, options: Options) -> socket.socket:
@@ -132,6 +185,7 @@ class Tcp(StreamTransport):
             if target.source is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 sock.bind(target.source)
+            _settle(sock, target.sockaddr, options)
             start_connect(sock, target.sockaddr)
         except OSError:
             sock.close()
@@ -151,14 +205,8 @@ class Tcp(StreamTransport):
         return errno.ECONNREFUSED if own else 0
 
     def tune(self, sock: socket.socket, options: Options) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        set_buffers(sock, options)
-        set_keepalive(sock, options)
-        if options.get("tos"):
-            if sock.family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, options["tos"])
-            if sock.family == socket.AF_INET:
-                sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options["tos"])
+        _tune(sock, options)
+        _settle(sock, None, options)
 
     def local_name(self, sock: socket.socket, options: Options) -> str:
         return "" if options.get("bind_device") else _local(sock.getsockname())

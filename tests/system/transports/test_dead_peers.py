@@ -7,6 +7,7 @@ import socket
 
 import pytest
 from namespaces import inside, sh
+from own_sockets import our_connections
 
 import mqcore as mq
 
@@ -22,21 +23,6 @@ def kept_alive(sock):
     return (bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)),
             *(tcp_option(sock, n) for n in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL,
                                             socket.TCP_KEEPCNT)))
-
-
-@contextlib.contextmanager
-def our_connections(port):
-    """This process's TCP sockets of which one end is `port`, as duplicates."""
-    with contextlib.ExitStack() as stack:
-        found = []
-        for fd in map(int, os.listdir("/proc/self/fd")):
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
-                    copy = stack.enter_context(socket.socket(fileno=os.dup(fd)))
-                    if copy.family == socket.AF_INET and port in (copy.getsockname()[1],
-                                                                  copy.getpeername()[1]):
-                        found.append(copy)
-        yield found
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "ws"])

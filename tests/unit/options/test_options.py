@@ -20,6 +20,7 @@ DEFAULTS = {
     "recv_buffer": None,
     "keepalive": True, "keepalive_idle": 60, "keepalive_interval": 10, "keepalive_count": 6,
     "idle_after": 60.0, "bind_device": None, "max_handshakes": 1024, "tos": 0,
+    "congestion_control": None,
     "routing_id": b"", "peer_id": b"", "metadata": {},
     "security": None, "max_hops": 8,
     "correlate": None, "strict": False, "strategy": "priority",
@@ -29,6 +30,7 @@ PER_LINK = {
     "reconnect_stop", "heartbeat", "heartbeat_timeout", "heartbeat_ttl", "backlog", "prio", "wire",
     "send_buffer", "recv_buffer", "keepalive", "keepalive_idle", "keepalive_interval",
     "keepalive_count", "idle_after", "bind_device", "max_handshakes", "tos", "peer_id", "upgrade",
+    "congestion_control",
 }
 
 
