@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar, NoReturn
 
@@ -20,14 +20,21 @@ from mqcore.api.histograms import Histogram, histograms_of
 from mqcore.api.running import refuse_in_hook
 from mqcore.base.native import threading
 from mqcore.base.renamed import renamed
-from mqcore.base.waits import Released
+from mqcore.base.waits import Released, stay_asleep
 from mqcore.binding import blocking
 from mqcore.binding.core import SocketCore
 from mqcore.binding.timing import left_of, limit_of, passed, span
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.links import SocketLinks
 from mqcore.control.stats import CloseReport, Peer, Stats
-from mqcore.errors import OptionError, SocketClosed, Timeout, UsageError, WaitTimeout
+from mqcore.errors import (
+    ContextClosed,
+    OptionError,
+    SocketClosed,
+    Timeout,
+    UsageError,
+    WaitTimeout,
+)
 from mqcore.spi import registry
 from mqcore.spi.url import text_of
 
@@ -226,7 +233,7 @@ class Socket(AsyncFace, SocketCore):
         the actual address (with a port number instead of 0). BindError, AddressError,
         OptionError."""
         self._usable()
-        return self._links.bind(text_of(url), **endpoint)  # type: ignore[no-any-return]
+        return self._linked(self._links.bind, url, endpoint)
 
     def connect(self, url: Any, *, prio: int | EllipsisType = ..., wait: Any = 0,
                 **endpoint: Any) -> Endpoint:
@@ -239,7 +246,7 @@ class Socket(AsyncFace, SocketCore):
         limit_of(wait, name="wait")
         if prio is not ...:
             endpoint["prio"] = prio
-        made: Endpoint = self._links.connect(text_of(url), **endpoint)
+        made = self._linked(self._links.connect, url, endpoint)
         if wait != 0:
             try:
                 blocking.check(self)
@@ -248,6 +255,14 @@ class Socket(AsyncFace, SocketCore):
                 made.close()
                 raise
         return made
+
+    def _linked(self, call: Callable[..., Endpoint], url: Any,
+                endpoint: Mapping[str, Any]) -> Endpoint:
+        try:
+            return call(text_of(url), **endpoint)
+        except (ContextClosed, SocketClosed):
+            stay_asleep()       # closed meanwhile, perhaps because the program ends
+            raise
 
     def unbind(self, at: Any) -> None:
         """Stop listening at this address. When it returns, its connections are closed."""

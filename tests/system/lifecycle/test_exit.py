@@ -103,6 +103,20 @@ ASLEEP = {
     "new": """
         while True:
             mqcore.Push(connect=pull.endpoints[0], linger=0).close()""",
+    "late": """
+        import atexit
+        from mqcore.control import hub
+        atexit.unregister(hub._at_exit)
+        atexit.register(time.sleep, 0.3)    # after it: time to print
+        atexit.register(hub._at_exit)
+        push = mqcore.Push()
+        connect = push._links.connect
+        def late(*args):
+            while not push.closed:
+                time.sleep(0.001)
+            return connect(*args)
+        type(push._links).connect = lambda self, *args: late(*args)
+        push.connect(pull.endpoints[0])""",
 }
 
 
