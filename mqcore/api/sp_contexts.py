@@ -313,7 +313,7 @@ class SurveyorContext(SurveyCalls, SendingLine):
 
     def __init__(self, sock: Any, **given: Any) -> None:
         self._turnstile = Turnstile(of=sock._turnstile)
-        self._surveying: dict[Any, Any] = {}  # the running survey's context, and its task
+        self._surveying: set[Any] = set()  # contexts of surveys that have begun and are not closed
         super().__init__(sock, **given)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ class Surveyor(SurveyCalls, Socket):
 
     def __init__(self, **kw: Any) -> None:
         self._turnstile = Turnstile()
-        self._surveying: dict[Any, Any] = {}  # the running survey's context, and its task
+        self._surveying: set[Any] = set()  # contexts of surveys that have begun and are not closed
         super().__init__(**kw)
 
     def new_context(self, **timeouts: Any) -> SurveyorContext:

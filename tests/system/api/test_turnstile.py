@@ -161,6 +161,25 @@ def test_a_handler_that_raises_as_the_next_one_is_woken_does_not_keep_it_from_wa
     assert woken == [FIRST, FIRST]
 
 
+def test_a_turn_that_has_ended_goes_to_the_first_in_line():
+    turnstile = Turnstile()
+    held, first, second = (Ticket(turnstile) for _ in range(3))
+    came = []
+    assert held.take() and first.join(lambda: came.append("first")) and first.turn_ends is None
+    assert second.join(lambda: came.append("second"))
+    held.ends(moment := monotonic() + 0.05)
+    assert came == ["first"] and (first.turn_ends, second.turn_ends) == (moment, None)
+    first.leave()               # the next one looks when the turn ends
+    assert came == ["first", "second"] and second.turn_ends == moment
+    until(lambda: monotonic() >= moment)
+    assert second.join(lambda: came.append("again")) is False and second.place == FIRST
+    held.leave()
+    held.ends(0.0)              # its turn is over
+    assert places(turnstile) == [] and second.take()
+    second.ends(0.0)
+    assert places(turnstile) == [FIRST]
+
+
 class Interrupt(Exception):
     """What a signal handler raises."""
 
