@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from mqcore.api import debugging
 from mqcore.api.turnstile import await_, wait
 from mqcore.base.virtual import monotonic, world
+from mqcore.binding.contexts import SurveyOver
 from mqcore.binding.sleep import running_task
 from mqcore.binding.tickets import FIRST, NONE, Ticket, Turnstile
 from mqcore.binding.timing import left_of, limit_of, span
@@ -175,10 +176,6 @@ def _refuse(who: str, what: str) -> NoReturn:
                      hint=f"use a new_context() for each {what}, or end the other one first")
 
 
-class SurveyOver(Exception):
-    """A survey was closed, or its deadline has passed."""
-
-
 class Answers:
     """The answers to one survey, for `for` and `async for`. Iteration ends normally at the
     deadline. Calling close(), leaving with an exception, or dropping the last reference cancels the
@@ -218,9 +215,7 @@ class Answers:
                 self._start()
             if self._end is None:
                 self._ticket.hold()
-            own = self._own
-            take = own.recv_msg if self._kind == MSG else own.recv
-            return take(timeout=self._left())
+            return self._own._answer(self._kind, self._end)
         except BaseException as error:
             if self._ends(error):
                 raise StopIteration from None
@@ -238,7 +233,7 @@ class Answers:
                 await self._astart()
             if self._end is None:
                 self._ticket.hold(running_task())
-            return await self._own._arecv(self._kind, None, self._left())
+            return await self._own._aanswer(self._kind, self._end)
         except BaseException as error:
             if self._ends(error):
                 raise StopAsyncIteration from None
@@ -313,9 +308,6 @@ class Answers:
         self._begun = True
         if self._span == 0:  # over at once, even if an answer is already on its way
             raise SurveyOver
-
-    def _left(self) -> float | None:
-        return None if self._end is None else max(0.0, self._end - monotonic())
 
     def _ends(self, error: BaseException) -> bool:
         """Close the survey. Whether iteration ends normally: after the deadline or a close() by

@@ -17,13 +17,13 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from mqcore.api.aio import Incoming
-from mqcore.api.exchanges import FOR_EVER, RequestCalls, SurveyCalls, SurveyOver
+from mqcore.api.exchanges import FOR_EVER, RequestCalls, SurveyCalls
 from mqcore.api.turns import due, turn
 from mqcore.api.wakers import answered, later
-from mqcore.binding.contexts import ContextCore
+from mqcore.binding.contexts import ContextCore, SurveyOver
 from mqcore.binding.tickets import Turnstile
 from mqcore.binding.timing import left_of, limit_of, passed
-from mqcore.errors import NoSuchPeer, NotSubscribed, RecvTimeout, StateError, UsageError
+from mqcore.errors import NoSuchPeer, NotSubscribed, StateError, UsageError
 
 NO_TIMES: dict[str, Any] = {}  # no own time-outs
 
@@ -283,26 +283,45 @@ class SurveyLine(SendingLine):
         self._sock = sock
         self._times = times
 
-    def _try(self, kind: int) -> Any:
-        try:
-            return self._try_recv(kind)
-        except (RecvTimeout, StateError):
-            raise SurveyOver from None
+    def _answer(self, kind: int, end: float | None) -> Any:
+        """Receive an answer; `end` is the survey's, on the monotonic clock."""
+        while True:
+            seen = self._sock._change()
+            found = self._try_answer(kind)
+            if found is not None:
+                return found
+            if passed(end):
+                raise SurveyOver
+            self._sock._wait(seen, left_of(end))
 
-    def _fail_recv(self, timeout: Any) -> NoReturn:
-        raise SurveyOver
+    async def _aanswer(self, kind: int, end: float | None) -> Any:
+        if due():
+            await turn()
+        seen = self._sock._change()
+        found = self._try_answer(kind)
+        if found is None:
+            found = await later(self._sock, lambda: self._try_answer(kind), end, seen)
+        if found is None:
+            raise SurveyOver
+        return found
 
     def _try_send(self, parts: Any, single: bool) -> int:
         try:
             return super()._try_send(parts, single)
         except StateError:
-            raise SurveyOver from None
+            self._raise_if_closed()
+            raise
 
     def _last(self, seconds: float | None) -> None:
         """Set the deadline of its survey. None: none."""
         try:
             self._set_pattern_option("this_deadline", FOR_EVER if seconds is None else seconds)
         except StateError:
+            self._raise_if_closed()
+            raise
+
+    def _raise_if_closed(self) -> None:
+        if not self._number:
             raise SurveyOver from None
 
 
