@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import mqcore as mq
-from mqcore.api import exchanges, sp_contexts, turnstile
+from mqcore.api import exchanges, survey, turnstile
 from mqcore.api.turnstile import await_, wait
 from mqcore.base.virtual import monotonic
 from mqcore.binding.tickets import BESIDE, FIRST, NONE, Ticket, Turnstile
@@ -330,7 +330,7 @@ def test_an_interrupted_survey_leaves_the_socket_to_the_next_one(surveyor):
 def test_an_error_of_a_handler_anywhere_in_a_survey_is_no_normal_end(surveyor, error):
     """These are what a context raises when it is closed, or its survey over."""
     at = 1
-    files = FILES | {sp_contexts.__file__}
+    files = FILES | {survey.__file__}
     while interrupted(lambda: next(surveyor.survey(b"it")), at, error, files):
         at += 1
     assert at > 20
