@@ -214,7 +214,7 @@ class Answers:
             if not self._begun:
                 self._start()
             if self._end is None:
-                self._ticket.hold()
+                self._ticket.hold(running_task())
             return self._own._answer(self._kind, self._end)
         except BaseException as error:
             if self._ends(error):

@@ -259,7 +259,7 @@ cdef class Ticket:
                 wake = turnstile.wake_of_next()
         ring(wake)
 
-    def hold(self, task=None):
+    def hold(self, task):
         """This task, or None for the calling thread, goes on with its turn, which has no end."""
         cdef Turnstile turnstile = self.turnstile
         cdef object one = no_task if task is None else ref(task)

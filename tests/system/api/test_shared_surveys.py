@@ -5,6 +5,7 @@ import contextlib
 import math
 import signal
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -368,6 +369,31 @@ def test_a_survey_without_a_deadline_belongs_to_the_one_who_asked_it_last(asking
 
     assert loop.run(main) == b"next"
     assert answering.seen == [b"shared", b"next"]
+
+
+def test_a_blocking_call_in_a_task_is_that_of_the_task(asking, loop):
+    line, _ = asking
+
+    async def main():
+        shared, following = line.survey(b"shared", deadline=None), line.asurvey(b"next")
+
+        async def asking():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", mq.BlockingCallWarning)
+                assert next(shared) == b"shared"
+            while not in_line(following):
+                await loop.sleep(0.001)
+            shared.close()
+
+        async def waiting():
+            while not shared._begun:
+                await loop.sleep(0.001)
+            async with contextlib.aclosing(following):
+                return await anext(following)
+
+        return (await loop.both(asking, waiting))[1]
+
+    assert loop.run(main) == b"next"
 
 
 # -- signal handlers -------------------------------------------------------------------------------
