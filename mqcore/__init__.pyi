@@ -717,9 +717,11 @@ class _Surveys:
     def survey(self, data: Data | Sequence[Data], *, deadline: Seconds = ...) -> Answers[bytes]:
         """Send a survey to all connected peers and iterate over their answers. Iteration ends after
         `deadline` seconds (default: the option; None: never). Leaving the loop early cancels the
-        survey; later answers are counted as `late_answer`. The first iteration sends the survey.
-        StateError if it would wait for the turn of its own thread or task, as in a signal handler
-        or inside another survey. SocketClosed if the socket is closed meanwhile.
+        survey; later answers are counted as `late_answer`. The first iteration sends the survey. It
+        waits until the survey before it is closed, or its deadline has passed. StateError if it
+        would wait for ever for its own thread or task: in a signal handler of a thread that waits
+        for its turn, or inside a survey without a deadline. Such a survey belongs to the thread or
+        task that asked it for an answer last. SocketClosed if the socket is closed meanwhile.
         """
     def survey_msg(self, data: Data | Sequence[Data], *,
                    deadline: Seconds = ...) -> Answers[Message]:

@@ -39,7 +39,7 @@ OWN_ARGUMENTS = {"sub": "topics: Iterable[Topic] | Topic = ()",
 # where the running code has the calls of classes that only the signatures know
 HOMES = ("Socket", "Dealer", "Sub", "Req", "Surveyor", "Router", "Pair")
 RUNNING = {"ReqContext": "mqcore.api.sp_contexts", "RepContext": "mqcore.api.sp_contexts",
-           "SubContext": "mqcore.api.sp_contexts", "SurveyorContext": "mqcore.api.sp_contexts",
+           "SubContext": "mqcore.api.sp_contexts", "SurveyorContext": "mqcore.api.survey",
            "Answers": "mqcore.api.exchanges", "_Recorder": "mqcore.api.recorder",
            "_Running": "mqcore.api.running", "_Context": "mqcore.api.sp_contexts",
            "_SendingContext": "mqcore.api.sp_contexts"}

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from mqcore.api import debugging
 from mqcore.api.turnstile import await_, wait
 from mqcore.base.virtual import monotonic, world
+from mqcore.binding.contexts import SurveyOver
 from mqcore.binding.sleep import running_task
 from mqcore.binding.tickets import FIRST, NONE, Ticket, Turnstile
 from mqcore.binding.timing import left_of, limit_of, span
@@ -163,9 +164,9 @@ class ConcurrentRequestCalls(RequestCalls):
 
 
 def stuck(turnstile: Turnstile) -> bool:
-    """Whether a blocking wait for a place would keep its own thread from giving it back: in a
-    signal handler, within another survey, or in the thread of an event loop. In a virtual world one
-    thread runs all."""
+    """Whether a blocking wait for a place would keep its own thread from giving it back, for ever:
+    in a signal handler, within a survey without a deadline, or in the thread of an event loop. In a
+    virtual world one thread runs all."""
     return turnstile.mine and world() is None
 
 
@@ -173,10 +174,6 @@ def _refuse(who: str, what: str) -> NoReturn:
     raise StateError(f"this {who} already runs a {what}, or waits to, and {what}s of one socket "
                      "take turns",
                      hint=f"use a new_context() for each {what}, or end the other one first")
-
-
-class SurveyOver(Exception):
-    """A survey was closed, or its deadline has passed."""
 
 
 class Answers:
@@ -216,9 +213,9 @@ class Answers:
         try:
             if not self._begun:
                 self._start()
-            own = self._own
-            take = own.recv_msg if self._kind == MSG else own.recv
-            return take(timeout=self._left())
+            if self._end is None:
+                self._ticket.hold(running_task())
+            return self._own._answer(self._kind, self._end)
         except BaseException as error:
             if self._ends(error):
                 raise StopIteration from None
@@ -228,14 +225,15 @@ class Answers:
         if self._over:
             raise StopAsyncIteration
         if not self._begun:
-            task = running_task()
-            if any(one is task for one in list(self._line._surveying.values())):
+            if self._line._turnstile.held_by(running_task()):
                 self._line._usable()
                 _refuse("task", "survey")
         try:
             if not self._begun:
                 await self._astart()
-            return await self._own._arecv(self._kind, None, self._left())
+            if self._end is None:
+                self._ticket.hold(running_task())
+            return await self._own._aanswer(self._kind, self._end)
         except BaseException as error:
             if self._ends(error):
                 raise StopAsyncIteration from None
@@ -249,7 +247,7 @@ class Answers:
         own = self._own
         if own is not None:
             own._close()
-            self._line._surveying.pop(own, None)
+            self._line._surveying.discard(own)
         self._ticket.leave()
 
     async def aclose(self) -> None:
@@ -258,7 +256,7 @@ class Answers:
 
     def __del__(self) -> None:
         if getattr(self, "_own", None) is not None:
-            self._line._surveying.pop(self._own, None)  # the last reference: it closes, too
+            self._line._surveying.discard(self._own)  # the last reference: it closes, too
 
     def _start(self) -> None:
         """Send the survey, unless another thread or task does or did. Raises if it is over."""
@@ -298,19 +296,18 @@ class Answers:
         if self._ticket.place == NONE:
             raise SurveyOver
         own = self._own = self._line._survey_line()
-        self._line._surveying[own] = running_task()
+        self._line._surveying.add(own)
         self._check()
         own._last(self._span)
         return own
 
     def _begin(self) -> None:
-        self._end = None if self._span is None else monotonic() + self._span
+        if self._span is not None:
+            self._end = monotonic() + self._span
+            self._ticket.ends(self._end)
         self._begun = True
         if self._span == 0:  # over at once, even if an answer is already on its way
             raise SurveyOver
-
-    def _left(self) -> float | None:
-        return None if self._end is None else max(0.0, self._end - monotonic())
 
     def _ends(self, error: BaseException) -> bool:
         """Close the survey. Whether iteration ends normally: after the deadline or a close() by
@@ -324,17 +321,20 @@ class Answers:
 
 class SurveyCalls:
     """survey() and its variants, built on send() and recv(), for a Surveyor and its contexts.
-    Threads and tasks that share one of these take turns. Contexts run their surveys in parallel. An
-    answer reaches only the survey that it answers, and no plain recv()."""
+    Threads and tasks that share one of these take turns. A turn ends with the survey, at its
+    deadline at the latest. Contexts run their surveys in parallel. An answer reaches only the
+    survey that it answers, and no plain recv()."""
 
     __slots__ = ()
 
     def survey(self, data: Any, *, deadline: Any = ...) -> Answers:
         """Send a survey to all connected peers and iterate over their answers. Iteration ends after
         `deadline` seconds (default: the option; None: never). Leaving the loop early cancels the
-        survey; later answers are counted as `late_answer`. The first iteration sends the survey.
-        StateError if it would wait for the turn of its own thread or task, as in a signal handler
-        or inside another survey. SocketClosed if the socket is closed meanwhile."""
+        survey; later answers are counted as `late_answer`. The first iteration sends the survey. It
+        waits until the survey before it is closed, or its deadline has passed. StateError if it
+        would wait for ever for its own thread or task: in a signal handler of a thread that waits
+        for its turn, or inside a survey without a deadline. Such a survey belongs to the thread or
+        task that asked it for an answer last. SocketClosed if the socket is closed meanwhile."""
         return Answers(self, data, deadline, BODY)
 
     def survey_msg(self, data: Any, *, deadline: Any = ...) -> Answers:

@@ -17,13 +17,13 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from mqcore.api.aio import Incoming
-from mqcore.api.exchanges import FOR_EVER, RequestCalls, SurveyCalls, SurveyOver
+from mqcore.api.exchanges import RequestCalls
 from mqcore.api.turns import due, turn
 from mqcore.api.wakers import answered, later
 from mqcore.binding.contexts import ContextCore
 from mqcore.binding.tickets import Turnstile
 from mqcore.binding.timing import left_of, limit_of, passed
-from mqcore.errors import NoSuchPeer, NotSubscribed, RecvTimeout, StateError, UsageError
+from mqcore.errors import NoSuchPeer, NotSubscribed, StateError, UsageError
 
 NO_TIMES: dict[str, Any] = {}  # no own time-outs
 
@@ -271,71 +271,6 @@ class RequestLine(ReqContext):
         if found is None:
             self._fail_recv(timeout)
         return found
-
-
-class SurveyLine(SendingLine):
-    """A context for one survey(). It is closed with its survey. SurveyOver tells its end from the
-    errors of a signal handler."""
-
-    __slots__ = ()
-
-    def __init__(self, sock: Any, times: dict[str, float | None]) -> None:
-        self._sock = sock
-        self._times = times
-
-    def _try(self, kind: int) -> Any:
-        try:
-            return self._try_recv(kind)
-        except (RecvTimeout, StateError):
-            raise SurveyOver from None
-
-    def _fail_recv(self, timeout: Any) -> NoReturn:
-        raise SurveyOver
-
-    def _try_send(self, parts: Any, single: bool) -> int:
-        try:
-            return super()._try_send(parts, single)
-        except StateError:
-            raise SurveyOver from None
-
-    def _last(self, seconds: float | None) -> None:
-        """Set the deadline of its survey. None: none."""
-        try:
-            self._set_pattern_option("this_deadline", FOR_EVER if seconds is None else seconds)
-        except StateError:
-            raise SurveyOver from None
-
-
-class SurveyorContext(SurveyCalls, SendingLine):
-    """One of any number of concurrent surveys of a Surveyor."""
-
-    __slots__ = ("_surveying", "_turnstile")
-
-    def __init__(self, sock: Any, **given: Any) -> None:
-        self._turnstile = Turnstile(of=sock._turnstile)
-        self._surveying: dict[Any, Any] = {}  # the running survey's context, and its task
-        super().__init__(sock, **given)
-
-    def close(self) -> None:
-        """Cancel the running survey. Calls that wait raise StateError. Idempotent."""
-        super().close()
-        self._end_surveys()
-        self._turnstile.dismiss()
-
-    def abandon(self) -> None:
-        """Cancel the running survey. Its answers are counted as late when they arrive."""
-        super().abandon()
-        self._end_surveys()
-
-    def _end_surveys(self) -> None:
-        for own in list(self._surveying):
-            own._close()
-
-    def _survey_line(self) -> SurveyLine:
-        return SurveyLine(self._sock, self._times)
-
-    def _deadline(self) -> float:
-        return self._sock._options["deadline"]  # type: ignore[no-any-return]
 
 
 class SubContext(Line):

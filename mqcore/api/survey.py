@@ -1,14 +1,104 @@
-"""Surveyor and Respondent: ask all peers at once and collect their answers until a deadline."""
+"""Surveyor, its contexts, and Respondent: ask all peers at once and collect their answers until a
+deadline."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from mqcore.api.attributes import add_options
-from mqcore.api.exchanges import SurveyCalls
+from mqcore.api.exchanges import FOR_EVER, SurveyCalls
 from mqcore.api.socket import Socket
-from mqcore.api.sp_contexts import NO_TIMES, RepContext, SurveyLine, SurveyorContext
+from mqcore.api.sp_contexts import NO_TIMES, RepContext, SendingLine
+from mqcore.api.turns import due, turn
+from mqcore.api.wakers import later
+from mqcore.binding.contexts import SurveyOver
 from mqcore.binding.tickets import Turnstile
+from mqcore.binding.timing import left_of, passed
+from mqcore.errors import StateError
+
+
+class SurveyLine(SendingLine):
+    """A context for one survey(). It is closed with its survey. SurveyOver tells its end from the
+    errors of a signal handler."""
+
+    __slots__ = ()
+
+    def __init__(self, sock: Any, times: dict[str, float | None]) -> None:
+        self._sock = sock
+        self._times = times
+
+    def _answer(self, kind: int, end: float | None) -> Any:
+        """Receive an answer; `end` is the survey's, on the monotonic clock."""
+        while True:
+            seen = self._sock._change()
+            found = self._try_answer(kind)
+            if found is not None:
+                return found
+            if passed(end):
+                raise SurveyOver
+            self._sock._wait(seen, left_of(end))
+
+    async def _aanswer(self, kind: int, end: float | None) -> Any:
+        if due():
+            await turn()
+        seen = self._sock._change()
+        found = self._try_answer(kind)
+        if found is None:
+            found = await later(self._sock, lambda: self._try_answer(kind), end, seen)
+        if found is None:
+            raise SurveyOver
+        return found
+
+    def _try_send(self, parts: Any, single: bool) -> int:
+        try:
+            return super()._try_send(parts, single)
+        except StateError:
+            self._raise_if_closed()
+            raise
+
+    def _last(self, seconds: float | None) -> None:
+        """Set the deadline of its survey. None: none."""
+        try:
+            self._set_pattern_option("this_deadline", FOR_EVER if seconds is None else seconds)
+        except StateError:
+            self._raise_if_closed()
+            raise
+
+    def _raise_if_closed(self) -> None:
+        if not self._number:
+            raise SurveyOver from None
+
+
+class SurveyorContext(SurveyCalls, SendingLine):
+    """One of any number of concurrent surveys of a Surveyor."""
+
+    __slots__ = ("_surveying", "_turnstile")
+
+    def __init__(self, sock: Any, **given: Any) -> None:
+        self._turnstile = Turnstile(of=sock._turnstile)
+        self._surveying: set[Any] = set()  # contexts of surveys that have begun and are not closed
+        super().__init__(sock, **given)
+
+    def close(self) -> None:
+        """Cancel the running survey. Calls that wait raise StateError. Idempotent."""
+        super().close()
+        self._end_surveys()
+        self._turnstile.dismiss()
+
+    def abandon(self) -> None:
+        """Cancel the running survey. Its answers are counted as late when they arrive."""
+        super().abandon()
+        self._end_surveys()
+
+    def _end_surveys(self) -> None:
+        for own in list(self._surveying):
+            own._close()
+
+    def _survey_line(self) -> SurveyLine:
+        return SurveyLine(self._sock, self._times)
+
+    def _deadline(self) -> float:
+        return self._sock._options["deadline"]  # type: ignore[no-any-return]
 
 
 class Surveyor(SurveyCalls, Socket):
@@ -24,7 +114,7 @@ class Surveyor(SurveyCalls, Socket):
 
     def __init__(self, **kw: Any) -> None:
         self._turnstile = Turnstile()
-        self._surveying: dict[Any, Any] = {}  # the running survey's context, and its task
+        self._surveying: set[Any] = set()  # contexts of surveys that have begun and are not closed
         super().__init__(**kw)
 
     def new_context(self, **timeouts: Any) -> SurveyorContext:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from mqcore.base.native import threading
-from mqcore.base.virtual import monotonic, world
+from mqcore.base.virtual import world
 from mqcore.base.waits import Released
 from mqcore.binding.sleep import Bell
 from mqcore.binding.tickets import NONE, Ticket
-from mqcore.binding.timing import left_of
+from mqcore.binding.timing import left_of, passed
 
 
 def wait(ticket: Ticket, limit: float | None, usable: Callable[[], Any] | None = None) -> bool:
@@ -22,21 +22,34 @@ def wait(ticket: Ticket, limit: float | None, usable: Callable[[], Any] | None =
     closed before the ticket was in line; later, close() sends the ticket away."""
     if limit == 0:
         return ticket.take()
-    bell = threading.Lock()
-    bell.acquire()
+    here = world()
     try:
-        if ticket.join(bell.release):
+        while ticket.join((bell := _locked()).release):
             if usable is not None:
                 usable()
-            here = world()
+            if passed(limit):
+                break
+            left = left_of(_until(ticket, limit))
             if here is not None:
-                here.wait_for(lambda: not ticket.waits, left_of(limit))
+                here.wait_for(lambda bell=bell: not bell.locked(), left)  # type: ignore[misc]
             else:
                 with Released():
-                    bell.acquire(timeout=-1 if limit is None else max(0.0, limit - monotonic()))
+                    bell.acquire(timeout=-1 if left is None else left)
     finally:
         ticket.quit()
     return ticket.place != NONE
+
+
+def _locked() -> Any:
+    bell = threading.Lock()
+    bell.acquire()
+    return bell
+
+
+def _until(ticket: Ticket, limit: float | None) -> float | None:
+    """The limit, or when the ticket must look again."""
+    ends = ticket.turn_ends
+    return limit if ends is None else ends if limit is None else min(ends, limit)
 
 
 async def await_(ticket: Ticket, limit: float | None,
@@ -44,12 +57,13 @@ async def await_(ticket: Ticket, limit: float | None,
     """wait(), awaitable."""
     if limit == 0:
         return ticket.take()
-    bell = Bell()
     try:
-        if ticket.join(bell.ring):
+        while ticket.join((bell := Bell()).ring):
             if usable is not None:
                 usable()
-            await bell.wait(limit)
+            if passed(limit):
+                break
+            await bell.wait(_until(ticket, limit))
     finally:
         ticket.quit()
     return ticket.place != NONE

@@ -11,3 +11,4 @@ cdef class ContextCore:
     cdef atomic[uint32_t] number      # 0: closed
 
     cdef uint32_t check(self) except 0        # the number
+    cdef object received(self, uint32_t number, int kind, bint answer)

@@ -7,7 +7,7 @@ cimport cython
 from libc.stdint cimport uint32_t
 
 from mqcore.base.message cimport MsgVec
-from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
+from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK, MQ_OVER, MQ_STATE
 from mqcore.binding.message cimport joined, message_new, parts_list, skip_envelope
 from mqcore.binding.sending cimport give_vec, take_vec
 from mqcore.sock.calls cimport (
@@ -19,6 +19,10 @@ from mqcore.spi.pattern cimport op_current, op_refuse
 import time
 
 from mqcore.errors import OptionError, StateError, UsageError
+
+
+class SurveyOver(Exception):
+    """A survey was closed, or its deadline has passed."""
 
 
 @cython.no_gc_clear  # __dealloc__ needs the socket
@@ -94,8 +98,19 @@ cdef class ContextCore:
     def _try_recv(self, int kind):
         """What the call would return, or None if it would wait. kind: 0 recv, 1 recv_parts,
         2 recv_msg."""
+        return self.received(self.check(), kind, False)
+
+    def _try_answer(self, int kind):
+        """_try_recv() of a survey: SurveyOver when that is over or closed. A StateError would look
+        like one that a signal handler raises."""
+        cdef uint32_t number = self.number.load()
+        self.core.check()
+        if number == 0:
+            raise SurveyOver
+        return self.received(number, kind, True)
+
+    cdef object received(self, uint32_t number, int kind, bint answer):
         cdef MsgVec* v
-        cdef uint32_t number = self.check()
         cdef int rc
         v = take_vec(self.core)
         try:
@@ -103,6 +118,9 @@ cdef class ContextCore:
                 rc = sock_recv_as(self.core.s, number, v)
             if rc == MQ_AGAIN:
                 return None
+            if answer and (rc == MQ_OVER or rc == MQ_STATE):
+                self.core.check()
+                raise SurveyOver
             if rc != MQ_OK:
                 self.check()
                 self.core.fail(rc, False)

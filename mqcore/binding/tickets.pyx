@@ -3,6 +3,10 @@
 Places are taken and given back here, in C, where no signal handler runs. A ticket owns its place:
 wherever a handler raises, `with`, leave() or the ticket's own end gives the place back, and the
 first in line has it. mqcore/api/turnstile.py waits.
+
+A survey has the first place no longer than until its deadline, whoever still holds its ticket. The
+first in line waits until then. So it is woken when the deadline becomes known, and the next one
+when it leaves. A wake-up is used once: whoever was woken looks, and joins with another.
 """
 
 cimport cython
@@ -11,6 +15,11 @@ from libc.stdint cimport uint64_t
 from mqcore.spi.interpreter cimport PyThreadState_Get, PyThreadState_GetID
 
 from collections import deque
+from weakref import ref
+
+from mqcore.base.virtual import monotonic
+
+cdef double ENDLESS = float("inf")
 
 cdef enum:
     NO_PLACE
@@ -24,6 +33,10 @@ cdef inline uint64_t this_thread() noexcept:
     return PyThreadState_GetID(PyThreadState_Get())
 
 
+def no_task():
+    """In place of a task's weak reference, for a thread."""
+
+
 @cython.final
 cdef class Turnstile:
     """A first-come lock or semaphore: the first place, and `beside` more. Threads and tasks of any
@@ -35,11 +48,15 @@ cdef class Turnstile:
     cdef int most       # of these
     cdef object line    # of tickets
     cdef object first_of, strike     # its methods
-    cdef uint64_t holder    # the thread that took the first place
+    cdef uint64_t turn      # how often the first place was taken: its ticket has the same number
+    cdef double until       # when that turn ends, on the monotonic clock; or ENDLESS
+    cdef uint64_t holder    # the thread that took the first place, or held it last
+    cdef object task        # that held it last, weakly; no_task: a thread did; None: nobody yet
     cdef dict waiting   # the tickets in line here, and at those that are `of` this one
 
     def __init__(self, int beside=0, Turnstile of=None):
         self.most = beside
+        self.until = ENDLESS
         self.line = deque()
         self.first_of, self.strike = self.line.popleft, self.line.remove
         self.waiting = {} if of is None else of.waiting
@@ -51,18 +68,29 @@ cdef class Turnstile:
 
     @property
     def mine(self):
-        """Whether there is one place, and a ticket of this thread has it or is in line. A call that
-        waits for a place would keep its own thread from giving the place back."""
+        """Whether there is one place, and a ticket of this thread is in line, or has a turn with no
+        end in sight. A call that waits for a place would keep its own thread from giving the place
+        back."""
         cdef Ticket ticket
         cdef uint64_t me = this_thread()
         cdef bint found
         if self.most:
             return False
         with cython.critical_section(self):
-            found = self.first and self.holder == me
+            found = self.first and self.until == ENDLESS and self.holder == me
             for ticket in self.line:
                 found = found or ticket.thread == me
         return found
+
+    def held_by(self, task):
+        """Whether this task, or its thread before the task began, has held a turn without an end
+        last (Ticket.hold)."""
+        cdef object held
+        with cython.critical_section(self):
+            held = self.task if self.first and self.until == ENDLESS else None
+            if held is no_task:
+                return self.holder == this_thread()
+        return held is not None and held() is task
 
     def dismiss(self):
         """Send those in line away without a place."""
@@ -85,43 +113,59 @@ cdef class Turnstile:
         self.most = places
         self.serve()
 
-    cdef int free(self, uint64_t thread):
-        """Take a free place, for this thread."""
-        if not self.first:
-            self.first = True
-            self.holder = thread
-            return FIRST_PLACE
-        if self.taken < self.most:
-            self.taken += 1
-            return PLACE_BESIDE
-        return NO_PLACE
+    cdef double now(self):
+        """To be asked before the lock is taken, since a simulated world's clock is Python."""
+        return monotonic() if self.until < ENDLESS else 0.0
 
-    cdef object admit(self):
-        """Give a free place to the first in line. What wakes it, or None."""
+    cdef bint free(self, Ticket ticket, double now):
+        """Whether the ticket takes a free place. The turn of the one before may have ended."""
+        if not self.first or self.until <= now:
+            self.vacate()
+            self.first = True
+            self.turn += 1
+            self.holder = ticket.thread
+            ticket.turn = self.turn
+            ticket.place = FIRST_PLACE
+        elif self.taken < self.most:
+            self.taken += 1
+            ticket.place = PLACE_BESIDE
+        return ticket.place != NO_PLACE
+
+    cdef void vacate(self):
+        self.first = False
+        self.until = ENDLESS
+        self.task = None
+
+    cdef Ticket admit(self, double now):
+        """The first in line, if it takes a free place, or None."""
         cdef Ticket ticket
         cdef object line = self.line
-        cdef object wake = None
-        cdef int place
         with cython.critical_section(self):
             if line:
                 ticket = line[0]
-                place = self.free(ticket.thread)
-                if place:
+                if self.free(ticket, now):
                     self.first_of()
                     self.waiting.pop(ticket, None)
-                    ticket.place = place
-                    wake = ticket.wake
-        return wake
+                    ticket.lined = False
+                    return ticket
+        return None
+
+    cdef object wake_of_next(self):
+        """Of the first in line: it must look when the turn ends. The caller has the lock."""
+        return (<Ticket> self.line[0]).taken_wake() if self.line else None
 
     cdef int serve(self) except -1:
-        cdef object wake = self.admit()
-        while wake is not None:
-            ring(wake)
-            wake = self.admit()
+        cdef double now = self.now()
+        cdef Ticket ticket = self.admit(now)
+        while ticket is not None:
+            ring(ticket.taken_wake())
+            ticket = self.admit(now)
         return 0
 
 
 cdef int ring(object wake) except -1:
+    if wake is None:
+        return 0
     try:
         wake()
     except BaseException:
@@ -149,54 +193,103 @@ cdef class Ticket:
 
     cdef Turnstile turnstile
     cdef readonly int place         # NONE, FIRST or BESIDE
-    cdef object wake                # of a caller in line
+    cdef uint64_t turn              # FIRST: it has the place as long as the turnstile has the same
+    cdef bint lined                 # in line
+    cdef object wake                # then; None: its caller is awake, and will look
     cdef uint64_t thread            # that took the place, or went to the line
 
     def __cinit__(self, Turnstile turnstile not None):
         self.turnstile = turnstile
 
+    cdef object taken_wake(self):
+        cdef object wake = self.wake
+        self.wake = None
+        return wake
+
     def take(self):
         """Whether it has a place, now or before."""
         cdef Turnstile turnstile = self.turnstile
         cdef object line = turnstile.line
+        cdef double now = turnstile.now()
         with cython.critical_section(turnstile):
             if not self.place and not line:
                 self.thread = this_thread()
-                self.place = turnstile.free(self.thread)
+                turnstile.free(self, now)
         return self.place != NO_PLACE
 
     def join(self, wake):
-        """Go to the end of the line. wake() is called, by any thread, when there is a place. False:
-        it has one, or is in line already."""
+        """Go to the end of the line, or stay where it is in it. wake() is called once, by any
+        thread: when it has a place, has been sent away, or should join again, since `turn_ends` has
+        changed. Whether it is in line; if not, it has a place."""
         cdef Turnstile turnstile = self.turnstile
         cdef object line = turnstile.line
-        cdef bint joined = False
         with cython.critical_section(turnstile):
-            if self.wake is None and not self.place:
+            if not self.place:
                 self.wake = wake
-                self.thread = this_thread()
-                line.append(self)
-                turnstile.waiting[self] = None
-                joined = True
+                if not self.lined:
+                    self.lined = True
+                    self.thread = this_thread()
+                    line.append(self)
+                    turnstile.waiting[self] = None
         turnstile.serve()           # one that was given back meanwhile met an empty line
-        return joined
+        return self.lined
 
     @property
     def waits(self):
         """Whether it is in line."""
-        return self.wake is not None and not self.place
+        return self.lined
+
+    @property
+    def turn_ends(self):
+        """When the first place is free at the latest, on the monotonic clock, if this ticket is the
+        first in line. None: not known, or others are before it."""
+        cdef Turnstile turnstile = self.turnstile
+        with cython.critical_section(turnstile):
+            if self.lined and turnstile.line[0] is self and turnstile.until < ENDLESS:
+                return turnstile.until
+        return None
+
+    def ends(self, double moment):
+        """Its turn ends then, on the monotonic clock, whoever still holds the ticket."""
+        cdef Turnstile turnstile = self.turnstile
+        cdef object wake = None
+        with cython.critical_section(turnstile):
+            if self.has_turn():
+                turnstile.until = moment
+                wake = turnstile.wake_of_next()
+        ring(wake)
+
+    def hold(self, task):
+        """This task, or None for the calling thread, goes on with its turn, which has no end."""
+        cdef Turnstile turnstile = self.turnstile
+        cdef object one = no_task if task is None else ref(task)
+        with cython.critical_section(turnstile):
+            if self.has_turn():
+                turnstile.holder = this_thread()
+                turnstile.task = one
+
+    cdef bint has_turn(self):
+        return self.place == FIRST_PLACE and self.turn == self.turnstile.turn
 
     cpdef quit(self):
         """Leave the line, if it is still there. wake() is called, too, without a place."""
         cdef Turnstile turnstile = self.turnstile
         cdef object wake = None
+        cdef object following = None
+        cdef bint first
         with cython.critical_section(turnstile):
-            if self.wake is not None and not self.place:
+            if self.lined:
+                first = turnstile.line[0] is self
                 turnstile.strike(self)
                 turnstile.waiting.pop(self, None)
-                wake, self.wake = self.wake, None
-        if wake is not None:
+                self.lined = False
+                wake = self.taken_wake()
+                if first:
+                    following = turnstile.wake_of_next()
+        try:
             ring(wake)
+        finally:
+            ring(following)
 
     def leave(self):
         """Give the place back, or leave the line. Idempotent."""
@@ -204,12 +297,11 @@ cdef class Ticket:
         cdef object line = turnstile.line
         self.quit()
         with cython.critical_section(turnstile):
-            if self.place == FIRST_PLACE:
-                turnstile.first = False
+            if self.has_turn():
+                turnstile.vacate()
             elif self.place == PLACE_BESIDE:
                 turnstile.taken -= 1
             self.place = NO_PLACE
-            self.wake = None
         if line:
             turnstile.serve()
 

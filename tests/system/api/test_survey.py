@@ -144,7 +144,7 @@ def test_threads_take_turns_and_contexts_need_not(crowd):
     for thread in threads:
         thread.join(LIMIT)
     assert got == {name: [answers(3, b"%s %d" % (name, k)) for k in range(10)] for name, _ in lines}
-    outer = ask.survey(b"mine")
+    outer = ask.survey(b"mine", deadline=None)
     next(outer)
     with pytest.raises(mq.StateError, match="take turns"):
         next(ask.survey(b"would wait for ever"))
@@ -208,7 +208,7 @@ def test_a_survey_inside_a_survey_of_the_same_task(crowd, loop, context):
 
     async def main():
         line = ask.new_context() if context else ask
-        async for _ in line.asurvey(b"outer"):
+        async for _ in line.asurvey(b"outer", deadline=None):
             with pytest.raises(mq.StateError, match=r"this task .* new_context\(\)"):
                 await anext(line.asurvey(b"would wait for ever"))
             with pytest.raises(mq.StateError, match="this thread"):

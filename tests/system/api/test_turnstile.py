@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import mqcore as mq
-from mqcore.api import exchanges, turnstile
+from mqcore.api import exchanges, survey, turnstile
 from mqcore.api.turnstile import await_, wait
 from mqcore.base.virtual import monotonic
 from mqcore.binding.tickets import BESIDE, FIRST, NONE, Ticket, Turnstile
@@ -161,6 +161,25 @@ def test_a_handler_that_raises_as_the_next_one_is_woken_does_not_keep_it_from_wa
     assert woken == [FIRST, FIRST]
 
 
+def test_a_turn_that_has_ended_goes_to_the_first_in_line():
+    turnstile = Turnstile()
+    held, first, second = (Ticket(turnstile) for _ in range(3))
+    came = []
+    assert held.take() and first.join(lambda: came.append("first")) and first.turn_ends is None
+    assert second.join(lambda: came.append("second"))
+    held.ends(moment := monotonic() + 0.05)
+    assert came == ["first"] and (first.turn_ends, second.turn_ends) == (moment, None)
+    first.leave()               # the next one looks when the turn ends
+    assert came == ["first", "second"] and second.turn_ends == moment
+    until(lambda: monotonic() >= moment)
+    assert second.join(lambda: came.append("again")) is False and second.place == FIRST
+    held.leave()
+    held.ends(0.0)              # its turn is over
+    assert places(turnstile) == [] and second.take()
+    second.ends(0.0)
+    assert places(turnstile) == [FIRST]
+
+
 class Interrupt(Exception):
     """What a signal handler raises."""
 
@@ -168,27 +187,27 @@ class Interrupt(Exception):
 FILES = {exchanges.__file__, turnstile.__file__}
 
 
-def interrupted(call, at):
+def interrupted(call, at, error=Interrupt, files=FILES):
     """Whether call() was interrupted at the at-th line, call or return of these modules."""
     left = at
 
     def trace(frame, event, arg):
         nonlocal left
-        if frame.f_code.co_filename not in FILES or "__del__" in (
+        if frame.f_code.co_filename not in files or "__del__" in (
                 frame.f_code.co_name, frame.f_back.f_code.co_name):
             return None     # what is raised in a __del__ ends there
         if event == "exception":
             return trace
         left -= 1
         if left == 0:
-            raise Interrupt
+            raise error("by a handler")
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
         call()
-    except Interrupt:
+    except error:
         return True
     finally:
         sys.settrace(before)
@@ -305,3 +324,13 @@ def test_an_interrupted_survey_leaves_the_socket_to_the_next_one(surveyor):
     assert at > 10
     gc.collect()
     assert places(surveyor._turnstile) == [FIRST]
+
+
+@pytest.mark.parametrize("error", [mq.StateError, mq.RecvTimeout])
+def test_an_error_of_a_handler_anywhere_in_a_survey_is_no_normal_end(surveyor, error):
+    """These are what a context raises when it is closed, or its survey over."""
+    at = 1
+    files = FILES | {survey.__file__}
+    while interrupted(lambda: next(surveyor.survey(b"it")), at, error, files):
+        at += 1
+    assert at > 20
