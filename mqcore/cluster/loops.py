@@ -76,7 +76,7 @@ class Loop:
         self.spawn(handle, self, function, *args)
 
     def this_task(self) -> Any:
-        """asyncio's task that runs."""
+        """The task of this loop that makes the call."""
 
     def later(self, seconds: float, function: Callable[[], Any]) -> Callable[[], Any]:
         """Call on the loop's thread after that time; the result cancels it."""

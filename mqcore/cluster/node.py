@@ -188,6 +188,9 @@ class Core:
         is linked has not learnt of it: its requests may be lost. If another call closes the node
         first: its result, False for aclose().
 
+        Raises StateError in a handler of this node, which would wait for itself: begin it in a task
+        of its own there, and return.
+
         None: as long as that takes, also if a handler, a request or a tunnel has no end. A member
         that sends nothing for 2 s, or answers nothing for 60 s, is not waited for: False."""
         self.check_here()
