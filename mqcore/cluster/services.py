@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mqcore import trace
 from mqcore.cluster import frames
 from mqcore.cluster.checks import limit_of, said_by, view_of
+from mqcore.cluster.errors import Ending
 from mqcore.cluster.handling import Handler, in_its_thread, itself
 from mqcore.cluster.limits import Gate
 from mqcore.cluster.tunnel import Tunnel
@@ -213,6 +214,8 @@ class Service:
                 with received(job.trace_context, self._named, "server"):
                     body = await self._do("request", job)
             reply = frames.Reply(number, frames.OK, 0, _checked(body))
+        except Ending:
+            reply = frames.Reply(number, frames.DRAINING, 0)
         except Refusal as refusal:
             if refusal.status is not None:
                 reply = frames.Reply(number, refusal.status, 0, b"", refusal.kind[:255],
@@ -287,6 +290,9 @@ class Service:
                     result = await self._do("broadcast", job)
                 if job._survey is not None:
                     answer = _answered(result)
+        except Ending:
+            if job._survey is None:
+                self.node.links.drop("unheard")
         finally:
             self.broadcasts.finished()
             try:
