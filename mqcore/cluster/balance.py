@@ -12,7 +12,10 @@ request. A burst after a pause thus goes to all. With `key`, rendezvous hashing 
 Ravishankar 1998) chooses instead: one key goes to one member as long as that member is there.
 
 A member that fails EJECT times in a row is ejected for a time that grows with each ejection. At
-most half of a service's members are ejected at once.
+most half of a service's members are ejected at once. If the member gets a new link meanwhile, it
+has been restarted, or goes on after a pause. One request then finds out whether it answers, which
+ends the ejection. After repeated ejections that request waits until the last EJECTED seconds of
+the time, since a new link alone shows little.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 EJECT = 5               # failures in a row
-EJECTED = 30.0          # seconds, times the number of ejections so far
+EJECTED = 30.0          # seconds, times the number of ejections in succession
 EJECTED_MAX = 300.0
+PROBE = 5.0             # seconds between two requests to an ejected member with a new link
+NEVER = float("inf")
 SMOOTH = 0.1            # weight of the newest latency
 UNKNOWN = 1e-3          # seconds: latency of a member that has answered nothing yet
 FADE = 2.0              # seconds
@@ -36,7 +41,7 @@ RESERVE_MAX = 100.0
 class Score:
     """What this node knows of one service at one member."""
 
-    __slots__ = ("at", "ejections", "failures", "in_flight", "latency", "load", "until")
+    __slots__ = ("at", "ejections", "failures", "in_flight", "latency", "load", "probe", "until")
 
     def __init__(self) -> None:
         self.latency = 0.0      # seconds, smoothed; 0: unknown
@@ -44,11 +49,23 @@ class Score:
         self.in_flight = 0      # of this node
         self.load = 0           # as last reported, of all nodes
         self.failures = 0       # in a row
-        self.ejections = 0
+        self.ejections = 0      # in succession
         self.until = 0.0        # ejected until then
+        self.probe = NEVER      # ejected: from then on, one request finds out whether it answers
 
-    def sent(self) -> None:
+    def sent(self, now: float) -> None:
         self.in_flight += 1
+        if self.probe <= now:
+            self.probe = now + PROBE
+
+    def linked(self, now: float) -> None:
+        """The member has a new link."""
+        if now < self.until and self.probe == NEVER:
+            self.probe = max(now, self.until - EJECTED)
+
+    def ejected(self, now: float) -> bool:
+        """Whether it gets no request now, unless too many members are ejected."""
+        return now < self.until and now < self.probe
 
     def answered(self, seconds: float, load: int, now: float) -> None:
         self.in_flight -= 1
@@ -57,6 +74,8 @@ class Score:
             self.latency + SMOOTH * (seconds - self.latency)
         self.load = load
         self.failures = 0
+        if self.probe < NEVER:      # ejected before it got the link
+            self.probe, self.until = NEVER, min(self.until, now)
 
     def released(self) -> None:
         """The request is over, and says nothing about the member."""
@@ -70,9 +89,17 @@ class Score:
         if self.failures < EJECT:
             return False
         self.failures = 0
+        if self.at - self.until > self._length:     # it has served for as long again
+            self.ejections = 0
         self.ejections += 1
-        self.until = now + min(EJECTED * self.ejections, EJECTED_MAX)
+        self.until = now + self._length
+        self.probe = NEVER
         return True
+
+    @property
+    def _length(self) -> float:
+        """Seconds of its last ejection."""
+        return min(EJECTED * self.ejections, EJECTED_MAX)
 
     def refused(self, load: int) -> None:
         """It has answered that it is at its limit."""
@@ -84,6 +111,8 @@ class Score:
         return self.latency * float(0.5 ** ((now - self.at) / FADE))
 
     def cost(self, weight: float, now: float) -> float:
+        if self.probe <= now:
+            return 0.0
         others = max(0, self.load - self.in_flight)
         latency = UNKNOWN if not self.latency else \
             self.latency if self.in_flight else self.expected(now)
@@ -142,7 +171,7 @@ class Balancer:
         return first if costs[0] <= costs[1] else second
 
     def _healthy(self, members: list[Any], service: str, now: float) -> list[Any]:
-        ejected = [member for member in members if member.score(service).until > now]
+        ejected = [member for member in members if member.score(service).ejected(now)]
         if not ejected:
             return members
         # those that come back first are let in again if more than half are out

@@ -25,7 +25,7 @@ from mqcore.cluster.checks import (
     weight_of,
 )
 from mqcore.cluster.directory import Events, Member
-from mqcore.cluster.drain import abandon
+from mqcore.cluster.drain import abandon, check_caller
 from mqcore.cluster.errors import NodeClosed
 from mqcore.cluster.frames import HEADERS
 from mqcore.cluster.key import Key
@@ -277,6 +277,8 @@ class Node(Core):
     def drain(self, timeout: float | None = 5.0) -> bool:
         """adrain(), blocking."""
         left = self.closed
+        if not left:
+            check_caller(self)
         try:
             done: bool = self.loop.call(self.adrain, timeout)
         except NodeClosed:

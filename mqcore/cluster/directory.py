@@ -163,6 +163,8 @@ class Directory:
         if member.link is None:
             self.event("link", member)
         member.link = link
+        for score in member.scores.values():
+            score.linked(time.monotonic())
         self.recovered(member)
         self.changed()
 

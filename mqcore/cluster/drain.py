@@ -7,11 +7,12 @@ import os
 import time
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack, ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
-from mqcore.cluster.handling import PATIENCE, under_way
+from mqcore.cluster.handling import PATIENCE, itself, under_way
 from mqcore.cluster.pings import LOOK, Question
+from mqcore.errors import StateError
 
 if TYPE_CHECKING:
     from mqcore.cluster.directory import Member
@@ -109,6 +110,7 @@ class Draining:
 
 async def drain(node: Core, timeout: float | None) -> bool:
     """Core.adrain(). What a gateway passes on is under way at two nodes, which drain together."""
+    check_caller(node, node.loop.this_task())
     end = timeout and time.monotonic() + timeout
 
     def left() -> float | None:
@@ -129,6 +131,14 @@ async def drain(node: Core, timeout: float | None) -> bool:
         node.drained = told and done and not any(part.failed for part in parts)
     await node.aclose()
     return node.drained
+
+
+def check_caller(node: Core, task: Any = None) -> None:
+    """Raises StateError if a handler of the node makes this call, in this task or in its thread."""
+    if itself(node.loop.handlers, task) is not None:
+        raise StateError("a handler cannot wait until its node has drained, which waits for the "
+                         "end of the handler",
+                         hint="begin the drain in a task or thread of its own, and return")
 
 
 async def _told(node: Core, parts: list[Draining], left: Callable[[], float | None]) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mqcore.errors import MORE_FILES, NO_FILES, Error, Timeout
@@ -83,6 +84,22 @@ def contained(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     except StopIteration as error:
         raise RuntimeError("it raised StopIteration") from error
+
+
+class Ending(Exception):
+    """The interpreter ends, and begins nothing more in a thread. Nothing is wrong with what was to
+    run there, and it has not run."""
+
+
+@contextmanager
+def beginning() -> Iterator[None]:
+    """What begins a thread, or gives something to a pool, within this raises Ending for that."""
+    try:
+        yield
+    except RuntimeError as error:       # its text is all that CPython tells
+        if "shutdown" not in str(error):
+            raise
+        raise Ending("the process ends") from error
 
 
 # -- calls on services -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ elsewhere, or ignore that it is cancelled: no leave waits longer than PATIENCE.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,13 +27,15 @@ GLANCE = 0.02       # seconds until it looks again whether leaves have begun wit
 
 
 class Handler:
-    """One call of a service's method. `task`: asyncio's. `leaves`: those that have begun within
-    it, and are not over."""
+    """One call of a service's method. `task`: it runs in, `thread`: that of a plain method, 0 if it
+    has none. `leaves`: those that have begun within it, and are not over."""
 
-    __slots__ = ("leaves", "over", "task")
+    __slots__ = ("leaves", "over", "service", "task", "thread")
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Any, service: Any) -> None:
         self.task = task
+        self.service = service
+        self.thread = 0
         self.leaves: set[object] = set()        # of any thread's nodes
         self.over = False
 
@@ -48,7 +51,7 @@ def around() -> tuple[Handler, ...]:
 
 async def handle(loop: Loop, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
     """Await it as a handler of this loop."""
-    handler = Handler(loop.this_task())
+    handler = Handler(loop.this_task(), getattr(function, "__self__", None))
     _AROUND.set((*around(), handler))
     loop.handlers.add(handler)
     try:
@@ -56,6 +59,20 @@ async def handle(loop: Loop, function: Callable[..., Awaitable[Any]], *args: Any
     finally:
         handler.over, handler.task = True, None     # contexts that live longer hold it
         loop.handlers.discard(handler)
+
+
+def in_its_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a handler's plain method, in the thread that it has got."""
+    _AROUND.get()[-1].thread = threading.get_ident()
+    return function(*args)
+
+
+def itself(handlers: set[Handler], task: Any = None) -> Handler | None:
+    """The one of these handlers that makes this call, in its own thread or in this task. What it
+    waits for must not wait for its end."""
+    here = threading.get_ident()
+    return next((one for one in around() if one in handlers and (
+        one.thread == here or task is not None and one.task is task)), None)
 
 
 @contextmanager

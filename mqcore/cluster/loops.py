@@ -20,7 +20,7 @@ from typing import Any
 from mqcore.base.threads import LOOK
 from mqcore.binding.sleep import Nap, in_trio, running_loop
 from mqcore.cluster.calling import Calling, forked, gone, look_at, nothing, twice
-from mqcore.cluster.errors import NodeClosed, contained
+from mqcore.cluster.errors import NodeClosed, beginning, contained
 from mqcore.cluster.handling import GLANCE, PATIENCE, Handler, around, awaited, handle
 from mqcore.cluster.timers import Timers
 from mqcore.errors import StateError
@@ -76,7 +76,7 @@ class Loop:
         self.spawn(handle, self, function, *args)
 
     def this_task(self) -> Any:
-        """asyncio's task that runs."""
+        """The task of this loop that makes the call."""
 
     def later(self, seconds: float, function: Callable[[], Any]) -> Callable[[], Any]:
         """Call on the loop's thread after that time; the result cancels it."""
@@ -277,8 +277,9 @@ class AsyncioLoop(Loop):
         if pool is None:
             pool = self.pools[count] = ThreadPoolExecutor(count, "mqcore-cluster")
         # the thread continues the caller's trace, as asyncio.to_thread() does
-        return await self.loop.run_in_executor(pool, copy_context().run, contained,
-                                               function, *args)
+        with beginning():
+            future = self.loop.run_in_executor(pool, copy_context().run, contained, function, *args)
+        return await future
 
     def _post(self, function: Callable[..., Any], *args: Any) -> None:
         try:

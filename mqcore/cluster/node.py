@@ -25,7 +25,7 @@ from mqcore.cluster.checks import encodes, exact, flag_of, limit_of, path_of, te
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Event, Events, Member
 from mqcore.cluster.drain import abandon, drain, leave
-from mqcore.cluster.errors import NodeClosed, without_files
+from mqcore.cluster.errors import Ending, NodeClosed, without_files
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
 from mqcore.cluster.link import Home, Link
@@ -188,6 +188,9 @@ class Core:
         is linked has not learnt of it: its requests may be lost. If another call closes the node
         first: its result, False for aclose().
 
+        Raises StateError in a handler of this node, which would wait for itself: begin it in a task
+        of its own there, and return.
+
         None: as long as that takes, also if a handler, a request or a tunnel has no end. A member
         that sends nothing for 2 s, or answers nothing for 60 s, is not waited for: False."""
         self.check_here()
@@ -279,6 +282,8 @@ class Core:
         self.counts[what] = self.counts.get(what, 0) + number
 
     def _trouble(self, error: BaseException) -> None:
+        if isinstance(error, Ending):
+            return
         self.count("trouble")
         LOG.error("a handler raised %s", type(error).__name__, exc_info=error)
         if hasattr(self, "directory"):

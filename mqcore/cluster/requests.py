@@ -107,6 +107,8 @@ class Requests:
                 self._restored(score)
             self._ejected[score] = attempt.member, attempt.call.service
             self.node.directory.event("ejected", attempt.member, attempt.call.service)
+            if attempt.member.link not in (None, attempt.link):
+                score.linked(now)       # the loss of the old link was found late
 
     def _restored(self, score: Score) -> None:
         self.node.directory.event("restored", *self._ejected.pop(score))
@@ -201,7 +203,7 @@ class Requests:
                 node.links.unused(link, "the connection broke")
         call.tried.append(member)
         attempt = Attempt(call, self.number, member, link, member.score(call.service), now)
-        attempt.score.sent()
+        attempt.score.sent(now)
         attempt.link.attempts[self.number] = attempt
         call.attempts.append(attempt)
         return True

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 from mqcore import trace
 from mqcore.cluster import frames
 from mqcore.cluster.checks import limit_of, said_by, view_of
+from mqcore.cluster.errors import Ending
+from mqcore.cluster.handling import Handler, in_its_thread, itself
 from mqcore.cluster.limits import Gate
 from mqcore.cluster.tunnel import Tunnel
 from mqcore.cluster.tunnels import THREADS
@@ -172,7 +174,7 @@ class Service:
             # a tunnel may last for days: it takes no thread from requests
             loop = self.node.loop
             call = loop.in_pool if method != "tunnel" else loop.in_thread
-            result = await call(function, argument)
+            result = await call(in_its_thread, function, argument)
             return await result if inspect.isawaitable(result) else result
         return await function(argument)
 
@@ -212,6 +214,8 @@ class Service:
                 with received(job.trace_context, self._named, "server"):
                     body = await self._do("request", job)
             reply = frames.Reply(number, frames.OK, 0, _checked(body))
+        except Ending:
+            reply = frames.Reply(number, frames.DRAINING, 0)
         except Refusal as refusal:
             if refusal.status is not None:
                 reply = frames.Reply(number, refusal.status, 0, b"", refusal.kind[:255],
@@ -286,6 +290,9 @@ class Service:
                     result = await self._do("broadcast", job)
                 if job._survey is not None:
                     answer = _answered(result)
+        except Ending:
+            if job._survey is None:
+                self.node.links.drop("unheard")
         finally:
             self.broadcasts.finished()
             try:
@@ -392,18 +399,24 @@ class Service:
             self.node.announce()
 
     async def astop(self, timeout: float | None = 5.0) -> bool:
-        """Take nothing new, wait up to `timeout` seconds for what runs. True: nothing was left. If
-        another call starts the service again meanwhile, it goes on."""
+        """Take nothing new, wait up to `timeout` seconds for what runs, except for a handler that
+        makes this call itself. True: nothing else was left. If another call starts the service
+        again meanwhile, it goes on."""
+        loop = self.node.loop
+        return await self._stop(timeout, itself(loop.handlers, loop.this_task()))
+
+    async def _stop(self, timeout: float | None, caller: Handler | None) -> bool:
         limit_of(timeout)
         if self.node.loop.inherited:
             return True
+        own = caller is not None and caller.service is self
         turn = self._turn
         self.draining = True
         if self.node.services.get(self.name) is self:
             self.node.announce()
         try:
-            await self.node.until(lambda: self.node.closed or not self.busy, timeout)
-            return not self.busy
+            await self.node.until(lambda: self.node.closed or self.busy <= own, timeout)
+            return self.busy <= own
         finally:
             self._withdraw(turn)
 
@@ -420,7 +433,8 @@ class Service:
 
     def stop(self, timeout: float | None = 5.0) -> bool:
         """astop(), blocking."""
-        done: bool = self.node.loop.end(self.astop, timeout, otherwise=True)
+        loop = self.node.loop
+        done: bool = loop.end(self._stop, timeout, itself(loop.handlers), otherwise=True)
         return done
 
     def __enter__(self) -> Self:

@@ -133,6 +133,9 @@ class TrioLoop(Loop):
             return nothing
         return scope.cancel
 
+    def this_task(self) -> Any:
+        return self.trio.lowlevel.current_task() if self._here else None
+
     def _arm(self, when: float) -> None:
         if self.bell is not None:
             self.bell.wake()

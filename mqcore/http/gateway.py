@@ -14,7 +14,7 @@ from mqcore.errors import OptionError, SocketClosed, StateError
 from mqcore.http import access, envelope, streaming
 from mqcore.http.access import RECEIVE, SEND, STATS, Token
 from mqcore.http.backend import HARM, Backend, backend
-from mqcore.http.bounds import Limits, Rates, Stats
+from mqcore.http.bounds import Limits, Rates, Stats, count_problem
 from mqcore.http.exchange import Exchange, Gone, Message, Receive, Send
 from mqcore.http.problem import Header, Problem, retry_after
 from mqcore.http.route import OWN, Route
@@ -147,7 +147,10 @@ class Gateway:
                       receive: Receive, send: Send) -> None:
         if exchange is None:
             exchange = Exchange({**scope, "headers": []}, receive, send, self.limits, self.stats)
-        if not exchange.started:
+        if exchange.answered and scope["type"] == "websocket":      # it has been accepted
+            count_problem(self.stats, problem.name)
+            await streaming.close_for(exchange, problem)
+        elif not exchange.started:
             with contextlib.suppress(Gone):
                 await exchange.refuse(problem)
 

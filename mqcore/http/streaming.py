@@ -19,7 +19,7 @@ JSON = b"application/json"
 EVENTS = "text/event-stream"
 MOST = 1000         # messages of one answer
 TURN = 100          # messages of a stream between two looks at other tasks
-AWAY, TOO_BIG, LATER, WRONG = 1001, 1009, 1013, 1008      # WebSocket's codes of the end
+AWAY, WRONG, MISTAKE, LATER = 1001, 1008, 1011, 1013      # WebSocket's codes of the end
 
 
 def start_of(exchange: Exchange, feed: Feed, query: dict[str, str]) -> tuple[int, int]:
@@ -160,6 +160,18 @@ async def events(exchange: Exchange, feed: Feed, query: dict[str, str],
 # -- WebSocket --
 
 
+async def close(exchange: Exchange, code: int, reason: str) -> None:
+    """End a talk that has been accepted, unless it has ended."""
+    with contextlib.suppress(Gone, RuntimeError):
+        await exchange.send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+async def close_for(exchange: Exchange, problem: Problem) -> None:
+    code = WRONG if problem.status < 500 else MISTAKE if problem.status == 500 else LATER
+    reason = f"{problem.detail}; {problem.hint}".encode()[:120].decode(errors="ignore")
+    await close(exchange, code, reason)
+
+
 class Talk:
     """A WebSocket: what its client sends goes into the backend, what the backend has goes out."""
 
@@ -182,19 +194,15 @@ class Talk:
         ways = [self.take_in()]
         if RECEIVE in self.rights:
             ways.append(self.give_out())
-        code, reason = AWAY, "the gateway ends; connect again later"
         found = await first_of(ending, *ways, wait=None)
-        if found is not None:
-            error = found.exception()
-            if isinstance(error, Problem):
-                code = LATER if error.status >= 500 else WRONG
-                reason = f"{error.detail}; {error.hint}".encode()[:120].decode(errors="ignore")
-            elif error is not None:
-                raise error
-            else:
-                return
-        with contextlib.suppress(Gone, RuntimeError):
-            await exchange.send({"type": "websocket.close", "code": code, "reason": reason})
+        if found is None:
+            await close(exchange, AWAY, "the gateway ends; connect again later")
+            return
+        error = found.exception()
+        if isinstance(error, Problem):
+            await close_for(exchange, error)
+        elif error is not None:
+            raise error     # the gateway closes the talk
 
     async def put(self, body: bytes, text: bool) -> None:
         if text:

@@ -316,6 +316,35 @@ def test_websocket_refusals(opened, url, tmp_path, path, sent, code):
         assert caught.value.rcvd.code == code and caught.value.rcvd.reason
 
 
+class Mistake(Exception):
+    pass
+
+
+@pytest.mark.parametrize("way", ["send", "read"])
+def test_a_websocket_that_meets_a_mistake_of_the_gateway_is_closed_with_1011(
+        opened, tmp_path, monkeypatch, caplog, way):
+    server, _ = opened({"/log": f"journal:{tmp_path}/j"})
+    backend = server.gateway.backends["/log"]
+    with websocket(server, "/log") as talk:
+        talk.send('{"text":"first"}')
+        while "first" not in talk.recv(LIMIT):      # after the answer, or before
+            pass
+
+        def fail(*args, **options):
+            raise Mistake
+
+        monkeypatch.setattr(backend if way == "send" else backend.feed, way, fail)
+        talk.send('{"text":"second"}')
+        with pytest.raises(ConnectionClosed) as caught:
+            while True:
+                talk.recv(LIMIT)
+        assert caught.value.rcvd.code == 1011 and "mistake" in caught.value.rcvd.reason
+    monkeypatch.undo()
+    until(lambda: not server.stats().in_progress, LIMIT)
+    assert server.stats().problems == {"internal": 1}
+    assert "Mistake" in caplog.text and "ASGI" not in caplog.text
+
+
 def test_a_websocket_to_nowhere(opened, url):
     server, _ = opened({"/news": f"sub:{url}"})
     for path, status in (("/other", 404), ("/news?form=xml", 400), ("/news?from=x", 400)):

@@ -43,7 +43,7 @@ def simulate(those, rounds=3000, speed=lambda member: 0.001):
             _, member = out.pop(0)
             member.score("s").answered(speed(member), 0, now / 1000)
         chosen = balancer.choose(those, "s", now / 1000)
-        chosen.score("s").sent()
+        chosen.score("s").sent(0.0)
         counts[chosen] += 1
         out.append((now + 10, chosen))
     return [counts[member] for member in those]
@@ -65,10 +65,10 @@ def test_a_member_that_was_slow_once_is_tried_again():
     slow, fast = members(1.0, 1.0)
     balancer = Balancer("", random.Random(4))
     for member, latency in ((slow, 0.5), (fast, 0.001)):
-        member.score("s").sent()
+        member.score("s").sent(0.0)
         member.score("s").answered(latency, 0, 10.0)
     assert balancer.choose([slow, fast], "s", 10.5) is fast
-    fast.score("s").sent()
+    fast.score("s").sent(0.0)
     fast.score("s").answered(0.001, 0, 39.0)
     assert balancer.choose([slow, fast], "s", 39.0) is slow
 
@@ -77,7 +77,7 @@ def test_ejection_spares_half():
     balancer, those = Balancer("", random.Random(2)), members(1, 1, 1, 1)
     for member in those[:3]:
         for number in range(5):
-            member.score("s").sent()
+            member.score("s").sent(0.0)
             assert member.score("s").failed(100.0) is (number == 4)
     assert {balancer.choose(those, "s", 101.0) for _ in range(50)} >= {those[3]}
     chosen = {balancer.choose(those, "s", 101.0) for _ in range(200)}
@@ -88,7 +88,7 @@ def test_ejection_spares_half():
 def test_a_link_that_breaks_with_many_requests_ejects_once():
     score = members(1)[0].score("s")
     for _ in range(100):
-        score.sent()
+        score.sent(0.0)
     assert sum(score.failed(10.0) for _ in range(50)) == 1 and score.until == 10 + EJECTED
     assert not any(score.failed(10.0 + EJECTED / 2) for _ in range(45))
     assert [score.failed(11.0 + EJECTED) for _ in range(5)] == [False] * 4 + [True]
@@ -111,12 +111,12 @@ def test_a_member_that_was_asked_too_late_to_answer_has_not_failed():
     asking = Requests(None)
     late, slow = members(1, 1)
     for member in (late, slow):
-        member.score("s").sent()
+        member.score("s").sent(0.0)
         member.score("s").answered(0.01, 0, 0.0)
     for number in range(4):
         call = Call("s", b"", 2.0, None, True, {}, "", None)
         for member, at in ((late, 1.99), (slow, 0.0)):
-            member.score("s").sent()
+            member.score("s").sent(0.0)
             call.attempts.append(Attempt(call, number, member, Asked(), member.score("s"), at))
         asking._give_up(call, 2.0)
         assert not call.attempts
@@ -128,10 +128,10 @@ def test_a_member_that_has_ceased_to_answer_is_ejected_though_time_outs_are_shor
     """Shorter than three times what it took to answer before."""
     told, member = Told(), members(1)[0]
     asking, score = Requests(told), member.score("s")
-    score.sent()
+    score.sent(0.0)
     score.answered(0.1, 0, 0.0)
     for number in range(20):
-        score.sent()
+        score.sent(0.0)
         call = Call("s", b"", 0.0, None, False, {}, "", None)
         at = number / 4
         call.attempts.append(Attempt(call, number, member, Asked(), score, at))
@@ -157,7 +157,7 @@ def test_a_loop_that_stood_still_ejects_nobody(how, monkeypatch):
 
     def ejections(now):
         for number in range(5):
-            score.sent()
+            score.sent(0.0)
             call = Call("s", b"", now, None, False, {}, "", None, done=True)
             attempt = Attempt(call, number, member, link, score, now - 2.0)
             call.attempts.append(attempt)

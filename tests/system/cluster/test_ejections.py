@@ -1,7 +1,9 @@
 """Members that fail too often are left out for a while: what tells of it comes in pairs. Members
 that were idle get their share."""
 
+import contextlib
 import random
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
 from mqcore.cluster import balance
+from mqcore.cluster.requests import Attempt, Call, Requests
 
 LIMIT = 50.0
 
@@ -90,13 +93,117 @@ def test_requests_that_a_broken_link_fails_eject_as_others_do(once, key, monkeyp
     once(main)
 
 
+def ejected(now, times=1, score=None):
+    """A score that has just been ejected so many times in succession, and when."""
+    score = score or balance.Score()
+    for _ in range(times):
+        now = max(now, score.until)
+        for number in range(balance.EJECT):
+            score.sent(now)
+            assert score.failed(now) is (number == balance.EJECT - 1)
+    return score, now
+
+
+def test_one_request_finds_out_whether_a_member_with_a_new_link_answers():
+    score, now = ejected(100.0)
+    assert score.ejected(now + 1)
+    score.linked(now + 1)
+    assert not score.ejected(now + 1) and score.cost(1.0, now + 1) == 0
+    score.sent(now + 1)
+    score.linked(now + 2)       # no link brings the next one forward
+    assert score.ejected(now + 2) and score.in_flight == 1
+    assert not score.failed(now + 3) and score.ejected(now + 3)
+    again = now + 1 + balance.PROBE
+    assert not score.ejected(again)
+    score.sent(again)
+    score.answered(0.1, 0, again + 1)
+    assert not score.ejected(again + 1) and score.until == again + 1 and not score.in_flight
+
+
+def test_after_repeated_ejections_a_new_link_shows_little():
+    for times in (2, 3, 50):
+        score, now = ejected(100.0, times)
+        length = score.until - now
+        assert length == min(times * balance.EJECTED, balance.EJECTED_MAX)
+        score.linked(now + 1)
+        assert score.ejected(now + length - balance.EJECTED - 1)
+        assert not score.ejected(now + length - balance.EJECTED)
+
+
+def test_ejections_succeed_each_other_unless_the_member_has_served_for_as_long():
+    score, _ = ejected(100.0, 2)
+    for served, times in ((2 * balance.EJECTED, 3), (3 * balance.EJECTED + 1, 1)):
+        back = score.until
+        score.sent(back)
+        score.answered(0.1, 0, back + served)
+        _, now = ejected(back + served, score=score)
+        assert score.until - now == times * balance.EJECTED
+
+
+def test_a_link_may_be_new_before_the_loss_of_the_old_one_is_found():
+    told, old, new = [], SimpleNamespace(attempts={}), SimpleNamespace()
+    asking = Requests(SimpleNamespace(directory=SimpleNamespace(event=lambda *event: told.append(
+        event[0]))))
+    score, member = balance.Score(), SimpleNamespace(id="", link=new)
+    for number in range(balance.EJECT):
+        score.sent(0.0)
+        call = Call("it", b"", None, None, False, {}, "", SimpleNamespace(wake=lambda: None))
+        old.attempts[number] = Attempt(call, number, member, old, score, 0.0)
+        call.attempts.append(old.attempts[number])
+    asking.unlinked(old, member, "")
+    now = time.monotonic()
+    assert told == ["ejected"] and score.until > now and not score.ejected(now)
+
+
+class Counts:
+    """Counts requests, and answers none until it is told to."""
+
+    def __init__(self, answers):
+        self.answers, self.requests = answers, 0
+
+    async def request(self, req):
+        self.requests += 1
+        while not self.answers:
+            await sleep(0.01)
+
+
+def test_an_ejected_member_comes_back_with_a_new_link(once, key, fails, monkeypatch):
+    monkeypatch.setattr(balance, "EJECTED", 1e6)
+    monkeypatch.setattr(balance, "EJECTED_MAX", 1e6)
+
+    async def main():
+        here, there = Counts(False), Counts(True)
+        async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=[net.url]) as one, \
+                cluster.ajoin(key, seeds=[net.url]) as two, one.aserve("it", here):
+            await net.await_members("it", timeout=LIMIT)
+            monkeypatch.setattr(net.requests, "_stands", lambda now: False)
+            events = net.events()
+            await fails(net, balance.EJECT)
+            await told(events, "ejected")
+            here.answers, here.requests = True, 0
+            member = net.members("it")[0]
+            await two.aserve("it", there).astart()
+            await net.await_members("it", 2, timeout=LIMIT)
+            for _ in range(20):
+                await net.arequest("it", b"", timeout=LIMIT)
+            assert not here.requests
+            member.link.session._seal(b"\xc1")      # which ends it
+            while not here.requests:
+                with contextlib.suppress(cluster.MemberLost):
+                    await net.arequest("it", b"", timeout=LIMIT)
+            await told(events, "restored")
+            assert not net.requests._ejected
+
+    once(main)
+
+
 def test_a_burst_after_a_pause_goes_to_all():
     """However much longer one of them has been idle."""
     offer = SimpleNamespace(weight=1.0, hops=0)
     those, scores = [], []
     for number, at in enumerate((10.0, 30.0)):
         score = balance.Score()
-        score.sent()
+        score.sent(0.0)
         score.answered(0.2, 0, at)
         scores.append(score)
         those.append(SimpleNamespace(
@@ -104,5 +211,5 @@ def test_a_burst_after_a_pause_goes_to_all():
             record=SimpleNamespace(id=bytes([number]), zone="", services={"it": offer})))
     balancer = balance.Balancer("", random.Random(4))
     for _ in range(64):
-        balancer.choose(those, "it", 40.0).score("it").sent()
+        balancer.choose(those, "it", 40.0).score("it").sent(0.0)
     assert abs(scores[0].in_flight - scores[1].in_flight) < 5

@@ -2,12 +2,16 @@
 return. The caller hears of each, and the node goes on."""
 
 import asyncio
+import contextlib
+import subprocess
+import sys
 import threading
 
 import pytest
 import trio
 import trio.testing
 from echoing import Echo
+from programs import environment
 
 import mqcore as mq
 from mqcore import cluster
@@ -391,3 +395,70 @@ def test_windows_shrink_with_the_number_of_tunnels():
     assert sizes[0] == 2 << 20 and sizes[-1] == tunnels.WINDOW_LEAST
     assert sizes == sorted(sizes, reverse=True)
     assert sum(sizes) < 1.5 * (1 << 30)
+
+
+class Plainly:
+    def __init__(self):
+        self.runs = 0
+
+    def request(self, req):
+        self.runs += 1
+        return b"done"
+
+    broadcast = request
+
+    def tunnel(self, tun):
+        self.runs += 1
+
+
+def test_a_process_that_ends_runs_no_plain_handler_and_says_so(once, key):
+    """No handler has raised."""
+    async def main():
+        plain = Plainly()
+        async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=[net.url]) as one, \
+                one.aserve("it", plain):
+            await net.await_members("it", timeout=LIMIT)
+            assert await net.arequest("it", b"", timeout=LIMIT) == b"done"
+            with contextlib.suppress(cluster.TunnelClosed):
+                async with net.atunnel("it", timeout=LIMIT) as tun:
+                    await tun.arecv(timeout=LIMIT)
+            assert plain.runs == 2
+            for pool in one.loop.pools.values():        # as concurrent.futures does at the end
+                pool.shutdown(wait=False)
+            with pytest.raises(cluster.Overloaded, match="drain"):
+                await net.arequest("it", b"", timeout=LIMIT)
+            await net.abroadcast("it", b"")
+            assert await one.until(lambda: one.stats()["dropped"].get("unheard"), LIMIT)
+            assert [answer async for answer in net.asurvey("it", b"", deadline=LIMIT)] == []
+            with pytest.raises(cluster.TunnelClosed, match="the process ends"):
+                async with net.atunnel("it", timeout=LIMIT) as tun:
+                    await tun.arecv(timeout=LIMIT)
+            assert plain.runs == 2 and "trouble" not in one.stats()["counts"]
+            assert not one.services["it"].busy
+
+    once(main)
+
+
+ENDS = """
+import threading, time
+from mqcore import cluster
+begun = []
+class Slow:
+    def broadcast(self, msg):
+        begun.append(1)
+        time.sleep(2 if len(begun) == 1 else 0.5)
+key = cluster.Key.generate()
+joined = cluster.join(key, udp=False)
+net = joined.__enter__()
+service = net.serve("it", Slow(), concurrency=2).start()
+for _ in range(5):
+    net.broadcast("it", b"")
+while len(begun) < 2:
+    time.sleep(0.01)
+"""
+
+
+def test_a_program_that_ends_while_a_plain_handler_runs():
+    done = subprocess.run([sys.executable, "-c", ENDS], env=environment(), text=True,
+                          capture_output=True, timeout=LIMIT)
+    assert done.returncode == 0 and "raised" not in done.stderr, done.stderr

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import time
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -245,5 +247,81 @@ def test_a_loop_that_stands_still_is_no_reason_to_leave_handlers(run, key, monke
             assert await nodes[0].until(lambda: begun(handlers), LIMIT)
             await nodes[0].aclose()
             assert handlers[0].over and not nodes[0].loop.left
+
+    run(main)
+
+
+class Plain:
+    def __init__(self, function):
+        self.function = function
+
+    def request(self, req):
+        return self.function()
+
+
+@contextlib.asynccontextmanager
+async def asking(key, make):
+    """A node whose service `s` has the handler make(node, services), and another one."""
+    services = []
+    async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=[net.url]) as one:
+        services.append(await one.aserve("s", make(one, services)).astart())
+        await net.await_members("s", timeout=LIMIT)
+        yield net, one
+
+
+def told(function):
+    async def handler(_):
+        return repr(await function()).encode()
+
+    return SimpleNamespace(request=handler)
+
+
+@pytest.mark.parametrize("make", [
+    lambda one, services: told(lambda: one.adrain(None)),
+    lambda one, services: Plain(lambda: one.drain(None))], ids=["async", "plain"])
+def test_a_handler_that_awaits_the_drain_of_its_node_gets_an_error(run, key, make):
+    async def main():
+        async with asking(key, make) as (net, one):
+            for _ in range(2):
+                with pytest.raises(cluster.RemoteError, match="cannot wait") as caught:
+                    await net.arequest("s", b"", timeout=LIMIT)
+                assert caught.value.kind == "StateError"
+            assert not one.draining
+            assert await one.adrain(LIMIT) is True
+
+    run(main)
+
+
+@pytest.mark.parametrize("make", [
+    lambda one, services: Plain(lambda: one.loop.call(begin, one)),
+    lambda one, services: told(lambda: begin(one))], ids=["plain", "async"])
+def test_a_handler_begins_the_drain_of_its_node_in_a_task(run, key, make):
+    async def main():
+        async with asking(key, make) as (net, one):
+            assert await net.arequest("s", b"", timeout=LIMIT) in (b"", b"None")
+            assert await net.until(lambda: one.ended, LIMIT) and one.drained
+
+    run(main)
+
+
+async def begin(one):
+    async def drain():
+        await one.adrain(LIMIT)
+
+    if in_trio():
+        trio.lowlevel.spawn_system_task(drain, context=contextvars.copy_context())
+    else:
+        one.task = asyncio.ensure_future(drain())
+
+
+@pytest.mark.parametrize("make", [
+    lambda one, services: told(lambda: services[0].astop(None)),
+    lambda one, services: Plain(lambda: repr(services[0].stop(None)).encode())],
+    ids=["async", "plain"])
+def test_a_handler_that_stops_its_service_does_not_wait_for_itself(run, key, make):
+    async def main():
+        async with asking(key, make) as (net, one):
+            assert await net.arequest("s", b"", timeout=LIMIT) == b"True"
+            assert not one.services
 
     run(main)
