@@ -217,8 +217,8 @@ def count_left(node: Core) -> None:
     """Handlers that a leave no longer waits for may go on, and use what is not there any more."""
     if left := node.loop.left:
         node.count("handlers_left", left)
-        LOG.warning("this node has left the cluster, and %d of its handlers still run: they have "
-                    "been cancelled, and the leave waits for up to %g s", left, PATIENCE)
+        LOG.warning("this node has left the cluster, and %d of its handlers still run: they were "
+                    "cancelled, and the leave has waited for at most %g s", left, PATIENCE)
 
 
 async def hand_over(node: Core, links: Collection[Link]) -> None:

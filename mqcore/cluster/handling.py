@@ -6,9 +6,10 @@ leave that begins within a handler waits neither for that one, nor for any handl
 leave has begun within. All leaves that wait for each other have begun within handlers, so none of
 them waits. A leave that has begun elsewhere waits for all handlers.
 
-Where a leave has begun is known by its context (contextvars), which tasks, callbacks and threads
-inherit from the handler that starts them. A handler may also wait for a leave that has begun
-elsewhere, or ignore that it is cancelled: no leave waits longer than PATIENCE.
+Where a leave has begun is known by its context (contextvars), which tasks, callbacks and the worker
+threads of asyncio and trio inherit from the handler that starts them, but a `threading.Thread` does
+not. A handler may also wait for a leave that has begun elsewhere, or ignore that it is cancelled:
+no leave waits longer than PATIENCE.
 """
 
 from __future__ import annotations
