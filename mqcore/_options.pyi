@@ -94,8 +94,7 @@ class EndpointOptions(TypedDict, total=False):
     """tos: int, default 0: IP type-of-service byte of outgoing packets."""
     congestion_control: str | None
     """congestion_control: text, default None: TCP's congestion control, by the kernel's name
-    (TCP_CONGESTION); None: the system's own; within one machine 'reno' instead of BBR, which
-    sends by the clock.
+    (TCP_CONGESTION); None: the system's own, but 'reno' instead of BBR within one machine.
     """
     security: Security | None
     """security: security, default None: ZMTP over streams: authentication and encryption by
@@ -313,8 +312,7 @@ class SocketAttributes:
     """conflate: bool, default False: keep only the newest message per peer (single-part)."""
     congestion_control: str | None
     """congestion_control: text, default None: TCP's congestion control, by the kernel's name
-    (TCP_CONGESTION); None: the system's own; within one machine 'reno' instead of BBR, which
-    sends by the clock.
+    (TCP_CONGESTION); None: the system's own, but 'reno' instead of BBR within one machine.
     """
     connect_timeout: float | None
     """connect_timeout: seconds, default 10.0: time limit of one attempt to connect to one

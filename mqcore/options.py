@@ -132,7 +132,7 @@ TABLE: tuple[Option, ...] = (
     _o("tos", "int", "", 0, (0, 255), None, LINK,
        "IP type-of-service byte of outgoing packets"),
     _o("congestion_control", "text", "", None, (),
-       "the system's own; within one machine 'reno' instead of BBR, which sends by the clock", LINK,
+       "the system's own, but 'reno' instead of BBR within one machine", LINK,
        "TCP's congestion control, by the kernel's name (TCP_CONGESTION)"),
     # -- identity ----------------------------------------------------------------------------------
     _o("routing_id", "bytes", "", b"", (0, 255), None, SOCKET,

@@ -247,7 +247,7 @@ class Answers:
         own = self._own
         if own is not None:
             own._close()
-            self._line._surveying.discard(own)
+            self._line._surveying.pop(own, None)
         self._ticket.leave()
 
     async def aclose(self) -> None:
@@ -256,7 +256,7 @@ class Answers:
 
     def __del__(self) -> None:
         if getattr(self, "_own", None) is not None:
-            self._line._surveying.discard(self._own)  # the last reference: it closes, too
+            self._line._surveying.pop(self._own, None)  # the last reference: it closes, too
 
     def _start(self) -> None:
         """Send the survey, unless another thread or task does or did. Raises if it is over."""
@@ -296,7 +296,7 @@ class Answers:
         if self._ticket.place == NONE:
             raise SurveyOver
         own = self._own = self._line._survey_line()
-        self._line._surveying.add(own)
+        self._line._surveying[own] = self._ticket
         self._check()
         own._last(self._span)
         return own

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar, NoReturn
 
@@ -20,21 +20,15 @@ from mqcore.api.histograms import Histogram, histograms_of
 from mqcore.api.running import refuse_in_hook
 from mqcore.base.native import threading
 from mqcore.base.renamed import renamed
-from mqcore.base.waits import Released, stay_asleep
+from mqcore.base.waits import Released
 from mqcore.binding import blocking
 from mqcore.binding.core import SocketCore
 from mqcore.binding.timing import left_of, limit_of, passed, span
+from mqcore.control.closing import AT_REST
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.links import SocketLinks
 from mqcore.control.stats import CloseReport, Peer, Stats
-from mqcore.errors import (
-    ContextClosed,
-    OptionError,
-    SocketClosed,
-    Timeout,
-    UsageError,
-    WaitTimeout,
-)
+from mqcore.errors import OptionError, SocketClosed, Timeout, UsageError, WaitTimeout
 from mqcore.spi import registry
 from mqcore.spi.url import text_of
 
@@ -146,7 +140,8 @@ class Socket(AsyncFace, SocketCore):
         self._check(plugin)
         hub = self._context._hub
         try:
-            self._links = SocketLinks(hub, self, plugin, self._options)
+            with AT_REST:
+                self._links = SocketLinks(hub, self, plugin, self._options)
             for option in CORE:
                 self._set(option, self._options[option])
             self._full(self._options["on_full"])
@@ -233,7 +228,8 @@ class Socket(AsyncFace, SocketCore):
         the actual address (with a port number instead of 0). BindError, AddressError,
         OptionError."""
         self._usable()
-        return self._linked(self._links.bind, url, endpoint)
+        with AT_REST:
+            return self._links.bind(text_of(url), **endpoint)  # type: ignore[no-any-return]
 
     def connect(self, url: Any, *, prio: int | EllipsisType = ..., wait: Any = 0,
                 **endpoint: Any) -> Endpoint:
@@ -246,23 +242,16 @@ class Socket(AsyncFace, SocketCore):
         limit_of(wait, name="wait")
         if prio is not ...:
             endpoint["prio"] = prio
-        made = self._linked(self._links.connect, url, endpoint)
-        if wait != 0:
-            try:
-                blocking.check(self)
-                made.wait_ready(wait)
-            except BaseException:
-                made.close()
-                raise
-        return made
-
-    def _linked(self, call: Callable[..., Endpoint], url: Any,
-                endpoint: Mapping[str, Any]) -> Endpoint:
-        try:
-            return call(text_of(url), **endpoint)
-        except (ContextClosed, SocketClosed):
-            stay_asleep()       # closed meanwhile, perhaps because the program ends
-            raise
+        with AT_REST:
+            made: Endpoint = self._links.connect(text_of(url), **endpoint)
+            if wait != 0:
+                try:
+                    blocking.check(self)
+                    made.wait_ready(wait)
+                except BaseException:
+                    made.close()
+                    raise
+            return made
 
     def unbind(self, at: Any) -> None:
         """Stop listening at this address. When it returns, its connections are closed."""

@@ -12,7 +12,7 @@ from mqcore.api.sp_contexts import NO_TIMES, RepContext, SendingLine
 from mqcore.api.turns import due, turn
 from mqcore.api.wakers import later
 from mqcore.binding.contexts import SurveyOver
-from mqcore.binding.tickets import Turnstile
+from mqcore.binding.tickets import Ticket, Turnstile
 from mqcore.binding.timing import left_of, passed
 from mqcore.errors import StateError
 
@@ -32,10 +32,12 @@ class SurveyLine(SendingLine):
         while True:
             seen = self._sock._change()
             found = self._try_answer(kind)
+            if found is None and passed(end):
+                found = self._try_answer(kind)      # one may have come before the end
+                if found is None:
+                    raise SurveyOver
             if found is not None:
                 return found
-            if passed(end):
-                raise SurveyOver
             self._sock._wait(seen, left_of(end))
 
     async def _aanswer(self, kind: int, end: float | None) -> Any:
@@ -76,7 +78,7 @@ class SurveyorContext(SurveyCalls, SendingLine):
 
     def __init__(self, sock: Any, **given: Any) -> None:
         self._turnstile = Turnstile(of=sock._turnstile)
-        self._surveying: set[Any] = set()  # contexts of surveys that have begun and are not closed
+        self._surveying: dict[Any, Ticket] = {}  # contexts of surveys that have begun: their turns
         super().__init__(sock, **given)
 
     def close(self) -> None:
@@ -91,8 +93,9 @@ class SurveyorContext(SurveyCalls, SendingLine):
         self._end_surveys()
 
     def _end_surveys(self) -> None:
-        for own in list(self._surveying):
+        for own, ticket in list(self._surveying.items()):
             own._close()
+            ticket.leave()
 
     def _survey_line(self) -> SurveyLine:
         return SurveyLine(self._sock, self._times)
@@ -114,7 +117,7 @@ class Surveyor(SurveyCalls, Socket):
 
     def __init__(self, **kw: Any) -> None:
         self._turnstile = Turnstile()
-        self._surveying: set[Any] = set()  # contexts of surveys that have begun and are not closed
+        self._surveying: dict[Any, Ticket] = {}  # contexts of surveys that have begun: their turns
         super().__init__(**kw)
 
     def new_context(self, **timeouts: Any) -> SurveyorContext:

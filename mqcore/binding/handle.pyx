@@ -269,8 +269,9 @@ cdef class SocketHandle:
 
     cdef int fail(self, int rc, bint sending) except -1:
         """Raise the exception for a Status other than success and reasons to wait."""
+        if rc == MQ_CLOSED or rc == MQ_GONE or rc == MQ_NO_PEER:
+            stay_asleep()     # the peer may have been a socket of this program
         if rc == MQ_CLOSED:
-            stay_asleep()
             raise SocketClosed("the socket is closed")
         if rc == MQ_STATE:
             if not sending and self.s.flags & PAT_FANOUT:

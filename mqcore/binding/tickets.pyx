@@ -83,14 +83,19 @@ cdef class Turnstile:
         return found
 
     def held_by(self, task):
-        """Whether this task, or its thread before the task began, has held a turn without an end
-        last (Ticket.hold)."""
+        """Whether this task has held a turn without an end last (Ticket.hold); or a task of its
+        thread that is done, such as one of asyncio.wait_for(); or its thread before the task
+        began."""
         cdef object held
+        cdef bint here
         with cython.critical_section(self):
             held = self.task if self.first and self.until == ENDLESS else None
-            if held is no_task:
-                return self.holder == this_thread()
-        return held is not None and held() is task
+            here = self.holder == this_thread()
+        if held is None or held is no_task:
+            return here and held is no_task
+        held = held()
+        # trio's tasks have no done(), and its functions wait without tasks of their own
+        return held is task or here and (held is None or getattr(held, "done", bool)())
 
     def dismiss(self):
         """Send those in line away without a place."""

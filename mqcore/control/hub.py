@@ -62,7 +62,7 @@ class Hub:
         self.forked = False
         self.internal = False                   # not the program's own, but of a monitor
         self.linger_at_exit: Any = None
-        self.left_behind = False                # a device of it does not end: close() would wait
+        self.left_behind = False        # at the program's end: its threads and sockets end with it
         self._next = 1
         self._threads: tuple[PlaneCore, ControlLoop] | None = None
         self._pins = False
@@ -373,6 +373,7 @@ def _at_exit() -> None:
         if hub.forked or hub.closed or hub._pid != os.getpid() or hub.world is not None \
                 or hub.left_behind:
             continue
+        hub.seal(True)      # what threads make from now on meets the end
         with hub.lock:
             open_ones = [links for links in hub.sockets.values() if links.opened]
         # their user (such as a device's thread, which this ends) may release them meanwhile
@@ -384,7 +385,10 @@ def _at_exit() -> None:
         if lost:
             print(f"mqcore: {lost} message(s) could not be delivered before the program ended; "
                   "close() its sockets to see which, or give them a longer linger", file=sys.stderr)
-        hub.stop()
+        if hub.sockets:     # a daemon thread is in the middle of making or closing one
+            hub.left_behind = True
+        else:
+            hub.stop()
     program_ends()
 
 

@@ -1,6 +1,7 @@
 """Surveys and requests of one socket that several threads, tasks or signal handlers use: one survey
 that is shared, closed while others are inside, a socket that is closed with calls in line."""
 
+import asyncio
 import contextlib
 import math
 import signal
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import mqcore as mq
+from mqcore.api import survey
 from mqcore.base.virtual import monotonic
 from mqcore.testing import until
 
@@ -280,6 +282,35 @@ def test_a_survey_keeps_its_answers_when_its_turn_is_over(ctx):
         one.close()
 
 
+def test_an_answer_that_comes_in_the_last_moment_is_read(ctx, monkeypatch):
+    surveyor = ctx.socket("surveyor", bind="inproc://moment")
+    respondent = ctx.socket("respondent", connect="inproc://moment")
+    surveyor.wait_peers(1, LIMIT)
+
+    def over(_):        # between a look for an answer and one at the clock
+        if mq.poll([respondent], 0):
+            respondent.recv()
+            respondent.send(b"just in time")
+        return True
+
+    monkeypatch.setattr(survey, "passed", over)
+    assert list(surveyor.survey(b"?", deadline=LIMIT)) == [b"just in time"]
+
+
+@pytest.mark.parametrize("deadline", [None, LIMIT])
+def test_an_abandoned_survey_gives_its_turn_back(ctx, deadline):
+    surveyor = ctx.socket("surveyor", bind="inproc://left")
+    crowd = Answering(ctx.socket("respondent", connect="inproc://left"))
+    surveyor.wait_peers(1, LIMIT)
+    with surveyor.new_context() as own:
+        abandoned = own.survey(b"first", deadline=deadline)
+        assert next(abandoned) == b"first"
+        own.abandon()
+        assert next(own.survey(b"second", deadline=None)) == b"second"
+        assert list(abandoned) == []
+    crowd.close()
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_all_in_line_get_their_turns_though_nobody_gives_one_back(asking, loop, pool, leaves):
     """Also if those in line sleep before a deadline is known, and if the first of them leaves."""
@@ -326,6 +357,21 @@ def test_a_task_that_hands_its_survey_on_waits_for_its_turn(asking, loop):
         return (await loop.both(second, first))[0]
 
     assert loop.run(main) == b"next"
+
+
+def test_a_task_that_is_done_has_the_survey_no_more(asking):
+    """Such as one that asyncio.gather() makes, or asyncio.wait_for() before Python 3.12."""
+    line, _ = asking
+
+    async def main():
+        endless = line.asurvey(b"endless", deadline=None)
+        assert await asyncio.gather(anext(endless)) == [b"endless"]
+        with pytest.raises(mq.StateError, match="this task"):
+            await anext(line.asurvey(b"inside"))
+        await endless.aclose()
+        assert await anext(line.asurvey(b"after")) == b"after"
+
+    asyncio.run(main())
 
 
 def test_a_survey_without_a_deadline_belongs_to_the_one_who_asked_it_last(asking, loop, pool):

@@ -103,6 +103,24 @@ ASLEEP = {
     "new": """
         while True:
             mqcore.Push(connect=pull.endpoints[0], linger=0).close()""",
+    "connect_wait": 'pull.connect("tcp://127.0.0.1:1", wait=60)',
+    "owed": """
+        rep = mqcore.Rep(bind="tcp://127.0.0.1:*")
+        mqcore.Req(connect=rep.endpoints[0]).request(b"never answered")""",
+    "making": """
+        from mqcore.control import idle
+        class Late(idle.IdleWatch):
+            def __init__(self, links):
+                while not links.hub.closed:
+                    time.sleep(0.001)
+                super().__init__(links)
+        import atexit
+        from mqcore.control import hub, tables
+        tables.IdleWatch = Late
+        atexit.unregister(hub._at_exit)
+        atexit.register(time.sleep, 0.3)    # after it: time to print
+        atexit.register(hub._at_exit)
+        mqcore.Push()""",
     "late": """
         import atexit
         from mqcore.control import hub
@@ -135,6 +153,20 @@ def test_what_a_daemon_thread_waits_for_says_nothing_at_exit(way):
         time.sleep(0.3)
         """.format(textwrap.indent(textwrap.dedent(ASLEEP[way]), " " * 12).strip())))
     assert (status, said(err)) == (0, []), err
+
+
+def test_the_threads_of_a_context_outlive_a_socket_in_the_making():
+    """A daemon thread makes it, or closes one that was made too late to be closed."""
+    status, out, err = finish(start("""
+        from mqcore.control import hub
+        whole, half = mqcore.Context(), mqcore.Context()
+        whole.socket("pull")
+        half.socket("pull")._links.opened = False
+        hub._at_exit()
+        print([(one._hub.left_behind, one._hub.started) for one in (whole, half)])
+        """))
+    assert (status, said(err)) == (0, []), err
+    assert out.split("\n")[0] == "[(False, False), (True, True)]"
 
 
 def test_a_daemon_thread_that_an_exit_handler_waits_for():

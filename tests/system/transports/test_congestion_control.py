@@ -5,10 +5,11 @@ import socket
 
 import pytest
 from mqcore.transports import tcp
-from namespaces import inside
+from namespaces import inside, sh
 from own_sockets import our_connections
 
 import mqcore as mq
+from mqcore.spi.inet import is_ours
 
 
 def algorithm(sock):
@@ -85,3 +86,14 @@ def test_an_algorithm_that_this_process_may_not_choose():
 
     with pytest.raises(mq.BindError, match="may not choose it.*tcp_allowed_congestion_control"):
         tcp._set_congestion_control(Refusing(), {"congestion_control": "cubic"})
+
+
+def test_which_addresses_are_of_this_machine(network):
+    _, device, here, there = network
+    first, second = "169.254.78.1", "169.254.78.77"
+    for address in (first, second):     # the kernel reaches the second from the first
+        sh("address", "add", f"{address}/24", "dev", device)
+    ours = ("127.0.0.1", "127.0.0.2", "0.0.0.0", here, first, second)
+    assert [host for host in (*ours, there, "203.0.113.254") if is_ours((host, 1))] == list(ours)
+    mapped = [f"::ffff:{host}" for host in ours]
+    assert [host for host in (*mapped, f"::ffff:{there}") if is_ours((host, 1, 0, 0))] == mapped
