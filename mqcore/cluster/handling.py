@@ -64,8 +64,12 @@ async def handle(loop: Loop, function: Callable[..., Awaitable[Any]], *args: Any
 
 def in_its_thread(function: Callable[..., Any], *args: Any) -> Any:
     """Call a handler's plain method, in the thread that it has got."""
-    _AROUND.get()[-1].thread = threading.get_ident()
-    return function(*args)
+    handler = _AROUND.get()[-1]
+    handler.thread = threading.get_ident()
+    try:
+        return function(*args)
+    finally:
+        handler.thread = 0      # the thread serves others next
 
 
 def itself(handlers: set[Handler], task: Any = None) -> Handler | None:

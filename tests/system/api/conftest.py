@@ -1,9 +1,11 @@
 """Contexts that end with the test, and addresses of both kinds."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import trio
+from answering import LIMIT, Answering
 
 from mqcore.testing.keeper import Keeper
 
@@ -45,6 +47,22 @@ def linked(ctx, url):
 def linked_at(ctx):
     """linked, at an address of the test's own."""
     return lambda url, server, client, **kw: pair_of(ctx, url, server, client, **kw)
+
+
+@pytest.fixture(params=["socket", "context"])
+def asking(linked, request):
+    """What asks, and the one that answers."""
+    respondent, surveyor = linked("respondent", "surveyor", deadline=LIMIT)
+    answering = Answering(respondent)
+    yield surveyor if request.param == "socket" else surveyor.new_context(), answering
+    answering.close()
+
+
+@pytest.fixture
+def pool():
+    made = ThreadPoolExecutor(4)
+    yield made
+    made.shutdown(cancel_futures=True)
 
 
 class Loop:

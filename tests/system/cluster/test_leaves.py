@@ -325,3 +325,16 @@ def test_a_handler_that_stops_its_service_does_not_wait_for_itself(run, key, mak
             assert not one.services
 
     run(main)
+
+
+def test_a_handler_that_goes_on_in_its_task_has_no_thread(key):
+    """A plain method whose result is awaited. Its thread serves the request that it makes."""
+    async def main():
+        async with cluster.ajoin(key) as one:
+            stops = one.aserve("stops", Plain(lambda: repr(stops.stop(LIMIT)).encode()))
+            await stops.astart()
+            asks = Plain(lambda: one.arequest("stops", b"", timeout=LIMIT))
+            async with one.aserve("asks", asks):
+                assert await one.arequest("asks", b"", timeout=LIMIT) == b"True"
+
+    asyncio.run(main())
