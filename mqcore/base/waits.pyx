@@ -424,11 +424,11 @@ cdef class Released:
             self._lock._acquire_restore(held)
 
 
-def program_ends():
-    """The sockets are being closed, or have been: from now on stay_asleep() does, for a second,
-    and for good once the interpreter ends."""
+def program_ends(double lingers=0):
+    """The sockets are being closed, which takes up to `lingers` seconds, or have been: from now on
+    stay_asleep() does, for that long and a second, and for good once the interpreter ends."""
     global AWAKE
-    AWAKE = now_ns() + LAST
+    AWAKE = now_ns() + LAST + <int64_t> (min(lingers, LONGEST) * 1e9)
 
 
 cpdef int stay_asleep() except -1:

@@ -8,6 +8,7 @@ children. The only process-wide state is the weak list of hubs below, for fork a
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -378,7 +379,8 @@ def _at_exit() -> None:
             open_ones = [links for links in hub.sockets.values() if links.opened]
         # their user (such as a device's thread, which this ends) may release them meanwhile
         cores = [links.core for links in open_ones]
-        program_ends()
+        program_ends(max((math.inf if links.options["linger"] is None else links.options["linger"]
+                          for links in open_ones), default=0))
         side_by_side(*(links.close for links, core in zip(open_ones, cores, strict=True)
                        if core is not None))
         lost = sum(links.report.undelivered for links in open_ones if links.report is not None)

@@ -155,13 +155,28 @@ def test_what_a_daemon_thread_waits_for_says_nothing_at_exit(way):
     assert (status, said(err)) == (0, []), err
 
 
+def test_daemon_threads_stay_asleep_while_a_socket_lingers():
+    status, _, err = finish(start("""
+        push = mqcore.Push(connect="tcp://127.0.0.1:1", linger=1.5)
+        push.send(b"nobody takes it")
+        pull = mqcore.Pull(bind="tcp://127.0.0.1:*")
+        def make():
+            while True:
+                mqcore.Push(connect=pull.endpoints[0], linger=0).close()
+        for call in (pull.recv, make, lambda: pull.connect("tcp://127.0.0.1:1", wait=60)):
+            threading.Thread(target=call, daemon=True).start()
+        time.sleep(0.1)
+        """))
+    assert (status, said(err)) == (0, []), err
+
+
 def test_the_threads_of_a_context_outlive_a_socket_in_the_making():
     """A daemon thread makes it, or closes one that was made too late to be closed."""
     status, out, err = finish(start("""
         from mqcore.control import hub
         whole, half = mqcore.Context(), mqcore.Context()
-        whole.socket("pull")
-        half.socket("pull")._links.opened = False
+        one, another = whole.socket("pull"), half.socket("pull")
+        another._links.opened = False
         hub._at_exit()
         print([(one._hub.left_behind, one._hub.started) for one in (whole, half)])
         """))
