@@ -33,6 +33,7 @@ from mqcore.spi.transport import (
     set_buffers,
     set_device,
     set_keepalive,
+    set_tos,
     start_connect,
 )
 
@@ -71,11 +72,7 @@ def _tune(sock: socket.socket, options: Options) -> None:
     set_buffers(sock, options)
     set_keepalive(sock, options)
     _set_congestion_control(sock, options)
-    if options.get("tos"):
-        if sock.family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, options["tos"])
-        if sock.family == socket.AF_INET:
-            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options["tos"])
+    set_tos(sock, options)
 
 
 def _set_congestion_control(sock: socket.socket, options: Options) -> None:

@@ -40,7 +40,14 @@ from mqcore.spi.inet import (
     parse,
 )
 from mqcore.spi.message_engine import NativeEngine
-from mqcore.spi.transport import Listening, MessageTransport, Options, set_buffers, set_device
+from mqcore.spi.transport import (
+    Listening,
+    MessageTransport,
+    Options,
+    set_buffers,
+    set_device,
+    set_tos,
+)
 
 NUMBERED = ("pub", "xpub", "sub", "xsub")
 IP_MULTICAST_ALL, IPV6_MULTICAST_ALL = 49, 29  # linux/in.h, linux/in6.h
@@ -229,11 +236,7 @@ class Udp(MessageTransport):
 
     def tune(self, sock: socket.socket, options: Options) -> None:
         set_buffers(sock, options)
-        if options.get("tos"):
-            if sock.family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, options["tos"])
-            if sock.family == socket.AF_INET:
-                sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options["tos"])
+        set_tos(sock, options)
 
     def open(self, sock: socket.socket, role: str,
              options: Options) -> Generator[str, None, NativeEngine]:

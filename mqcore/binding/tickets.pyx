@@ -4,9 +4,9 @@ Places are taken and given back here, in C, where no signal handler runs. A tick
 wherever a handler raises, `with`, leave() or the ticket's own end gives the place back, and the
 first in line has it. mqcore/api/turnstile.py waits.
 
-A survey has the first place no longer than until its deadline, whoever still holds its ticket. The
-first in line waits until then. So it is woken when the deadline becomes known, and the next one
-when it leaves. A wake-up is used once: whoever was woken looks, and joins with another.
+A survey has the first place no longer than until its deadline, even if its ticket is still held.
+The first in line waits until then. So it is woken when the deadline becomes known, and the next one
+when it leaves. A wake-up is used once: the caller that it wakes looks, and joins with another.
 """
 
 cimport cython
@@ -51,7 +51,7 @@ cdef class Turnstile:
     cdef uint64_t turn      # how often the first place was taken: its ticket has the same number
     cdef double until       # when that turn ends, on the monotonic clock; or ENDLESS
     cdef uint64_t holder    # the thread that took the first place, or held it last
-    cdef object task        # that held it last, weakly; no_task: a thread did; None: nobody yet
+    cdef object task        # that held it last, weakly; no_task: a thread did; None: none has yet
     cdef dict waiting   # the tickets in line here, and at those that are `of` this one
 
     def __init__(self, int beside=0, Turnstile of=None):
@@ -255,7 +255,7 @@ cdef class Ticket:
         return None
 
     def ends(self, double moment):
-        """Its turn ends then, on the monotonic clock, whoever still holds the ticket."""
+        """Its turn ends then, on the monotonic clock, even if the ticket is still held."""
         cdef Turnstile turnstile = self.turnstile
         cdef object wake = None
         with cython.critical_section(turnstile):

@@ -30,7 +30,7 @@ PORT = re.compile(r"0|[1-9][0-9]{0,4}", re.ASCII)
 NAME = re.compile(r"[\w]([\w.-]*[\w.])?")
 ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 TRIES = 20  # free ports that are tried, because one must be free in both families
-# of documents (RFC 5737, RFC 3849): who may bind them may bind any (net.ipv4.ip_nonlocal_bind)
+# of documents (RFC 5737, RFC 3849): can be bound only where all can (net.ipv4.ip_nonlocal_bind)
 NOWHERE = {socket.AF_INET: "203.0.113.254", socket.AF_INET6: "2001:db8:ffff::1"}
 SIOCGIFADDR = 0x8915  # linux/sockios.h: an interface's first IPv4 address
 #: of transports over multicast
@@ -249,22 +249,16 @@ def _bind_each(found: list[tuple[int, SockAddr]],
 
 def is_ours(sockaddr: SockAddr) -> bool:
     """Whether a connection to this address stays on this machine (in this network namespace). Sends
-    nothing: the kernel reaches an address of its own from that address, or can bind it, or it is a
-    loopback address or the unspecified one."""
+    nothing: it is a loopback address, the unspecified one, or one that can be bound. Where any can
+    be, the kernel must reach it from itself."""
     family = socket.AF_INET6 if ":" in sockaddr[0] else socket.AF_INET
     address = ipaddress.ip_address(sockaddr[0].partition("%")[0])
     address = getattr(address, "ipv4_mapped", None) or address
     if address.is_loopback or address.is_unspecified:
         return True
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
-            probe.connect(sockaddr)
-            ours, theirs = probe.getsockname(), sockaddr
-            if (ours[0].partition("%")[0], *ours[3:]) == (theirs[0].partition("%")[0], *theirs[3:]):
-                return True
-    except OSError:
+    if not _may_bind(family, sockaddr):
         return False
-    return _may_bind(family, sockaddr) and not _may_bind(family, (NOWHERE[family], 0))
+    return not _may_bind(family, (NOWHERE[family], 0)) or _from_itself(family, sockaddr)
 
 
 def _may_bind(family: int, sockaddr: SockAddr) -> bool:
@@ -275,6 +269,16 @@ def _may_bind(family: int, sockaddr: SockAddr) -> bool:
     except OSError:
         return False
     return True
+
+
+def _from_itself(family: int, sockaddr: SockAddr) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+            probe.connect(sockaddr)
+            ours, theirs = probe.getsockname(), sockaddr
+    except OSError:
+        return False
+    return (ours[0].partition("%")[0], *ours[3:]) == (theirs[0].partition("%")[0], *theirs[3:])
 
 
 def host_port(sockaddr: SockAddr) -> str:

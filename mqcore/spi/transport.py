@@ -212,6 +212,15 @@ def set_keepalive(sock: socket.socket, options: Options) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, number, options[name])
 
 
+def set_tos(sock: socket.socket, options: Options) -> None:
+    """Set tos on a socket over IPv4 or IPv6."""
+    if options.get("tos"):
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, options["tos"])
+        if sock.family == socket.AF_INET:
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options["tos"])
+
+
 DEVICE_MAX = 16  # bytes of a network device's name including the zero byte (IFNAMSIZ)
 
 
