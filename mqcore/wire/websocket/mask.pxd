@@ -11,6 +11,8 @@ hundreds.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from mqcore.wire.includes cimport mask_most
+
 cdef struct Keys:             # of one connection; for the holder of the engine's lease
     uint32_t[16] state        # constants, key, counter
     uint32_t[16] block        # keys made ahead
@@ -47,24 +49,17 @@ cdef inline uint64_t mask_turn(uint64_t mask, size_t n) noexcept nogil:
 cdef inline void mask_bytes(
         uint8_t* to, const uint8_t* source, size_t n, uint64_t mask) noexcept nogil:
     """Masks or unmasks; `to` may be `source`, no other overlap. mask 0: a copy."""
-    cdef uint64_t[4] words
-    cdef size_t i = 0
+    cdef uint64_t word
+    cdef size_t i
     if mask == 0:
         if to != source and n:
             memcpy(to, source, n)
         return
-    while i + 32 <= n:
-        memcpy(words, source + i, 32)
-        words[0] ^= mask
-        words[1] ^= mask
-        words[2] ^= mask
-        words[3] ^= mask
-        memcpy(to + i, words, 32)
-        i += 32
+    i = mask_most(to, source, n, mask)
     while i + 8 <= n:
-        memcpy(words, source + i, 8)
-        words[0] ^= mask
-        memcpy(to + i, words, 8)
+        memcpy(&word, source + i, 8)
+        word ^= mask
+        memcpy(to + i, &word, 8)
         i += 8
     while i < n:
         to[i] = source[i] ^ (<const uint8_t*> &mask)[i & 7]
