@@ -12,14 +12,14 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import click
 
 import mqcore as mq
-from mqcore.cli import doctor_keys
+from mqcore.cli import doctor_keys, doctor_options
 from mqcore.cli import zmtp_hello as hello
 from mqcore.cli.format import as_text
 from mqcore.cli.keys import for_a_client
@@ -91,7 +91,7 @@ def look_up(address: str) -> tuple[list[tuple[int, tuple[object, ...]]], Line]:
 
 
 def reach(
-    places: list[tuple[int, tuple[object, ...]]], timeout: float
+    places: list[tuple[int, tuple[object, ...]]], timeout: float, options: Mapping[str, Any]
 ) -> tuple[socket.socket, Line]:
     failures = []
     for family, place in places:
@@ -99,11 +99,16 @@ def reach(
         sock.settimeout(timeout)
         start = time.perf_counter()
         try:
+            if family != socket.AF_UNIX:
+                doctor_options.apply(sock, options)
             sock.connect(place)
         except OSError as error:
             sock.close()
             failures.append((place, error))
             continue
+        except doctor_options.Wrong as wrong:
+            sock.close()
+            raise Broken("options", wrong.found, wrong.advice) from None
         took = (time.perf_counter() - start) * 1e3
         return sock, Line("port", f"connected to {shown(place)} in {took:.2f} ms")
     place, failure = failures[0]
@@ -282,6 +287,13 @@ def round_trip(sock: socket.socket) -> Line:
     return Line("round trip", f"best of {PINGS}: {min(times):.3f} ms")
 
 
+def read_options(query: str, scheme: str) -> dict[str, Any]:
+    try:
+        return doctor_options.read(query, all_known=scheme in ("tcp", "ipc"))
+    except doctor_options.Wrong as wrong:
+        raise Broken("url", wrong.found, wrong.advice) from None
+
+
 # -- the whole -----------------------------------------------------------------------------------
 
 
@@ -300,6 +312,7 @@ def check(url: str, timeout: float, security: mq.security.Security | None = None
         )
     if known[scheme].refused:
         raise Broken("url", known[scheme].refused, "`mq info` lists every plug-in")
+    options = read_options(rest.partition("?")[2], scheme)
     if scheme in ("tcp", "dns"):  # of several addresses, use the first that answers
         places, line = look_up(address)
         yield line
@@ -317,8 +330,10 @@ def check(url: str, timeout: float, security: mq.security.Security | None = None
             if known[scheme].kind == "resolver"
             else "this command supports tcp and ipc",
         )
-    sock, line = reach(places, timeout)
+    sock, line = reach(places, timeout, options)
     with sock:
+        if sock.family != socket.AF_UNIX and (set_there := doctor_options.to_set(options)):
+            yield Line("options", f"the kernel accepts {', '.join(set_there)}")
         yield line
         yield from check_wire(sock, url, timeout, security)
 
@@ -338,6 +353,7 @@ def check(url: str, timeout: float, security: mq.security.Security | None = None
 def doctor(url: str, timeout: float, security: mq.security.Security | None) -> None:
     """Find out why a connection does not work. Tests name, port, wire protocol, greeting,
     mechanism, socket type and round trip, a line each, and says what to do about the first failure.
+    Options in the URL are checked, too.
 
     With --server-key and --key (CURVE), or --user and --password-file (PLAIN), it also tests
     whether the other side accepts these. A socket reveals its type only to a fitting one, so this

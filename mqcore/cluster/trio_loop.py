@@ -167,8 +167,9 @@ class TrioLoop(Loop):
 
     async def _thread(self, limiter: Any, function: Callable[..., Any], *args: Any) -> Any:
         # abandon_on_cancel: a plain handler that never returns does not keep a node from leaving
-        return await self.trio.to_thread.run_sync(contained, function, *args, limiter=limiter,
-                                                  abandon_on_cancel=True)
+        result, = await self.trio.to_thread.run_sync(_wrapped, function, *args, limiter=limiter,
+                                                     abandon_on_cancel=True)
+        return result
 
     def _post(self, function: Callable[..., Any], *args: Any) -> None:
         try:        # in the caller's context, as call_soon_threadsafe() does
@@ -212,3 +213,8 @@ class TrioLoop(Loop):
                 with trio.move_on_after(GLANCE):
                     await self.ended.wait()
                 left -= min(GLANCE, trio.current_time() - looked)       # it may have stood still
+
+
+def _wrapped(function: Callable[..., Any], *args: Any) -> tuple[Any]:
+    """trio takes no coroutine from a thread, and a plain handler may return one."""
+    return (contained(function, *args),)

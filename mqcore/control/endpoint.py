@@ -20,6 +20,7 @@ from mqcore.binding.sleep import Bell, sleep
 from mqcore.binding.timing import left_of, limit_of, passed
 from mqcore.binding.yielding import fair
 from mqcore.errors import (
+    BindError,
     ConnectTimeout,
     Error,
     HandshakeFailed,
@@ -162,8 +163,10 @@ class Endpoint:
 
     def _fail_wait(self, timeout: float | None) -> None:
         why = f": {self._error.text}" if self._error is not None else ""
+        # this machine has refused the attempt: only its own hint helps
+        hint = self._error.hint if isinstance(self._error, BindError) else None
         raise ConnectTimeout(f"no connection to {self.url} within {timeout:g} s "
-                             f"({self._state}{why})", last=self._error)
+                             f"({self._state}{why})", hint=hint or None, last=self._error)
 
     def _raise_if_hopeless(self) -> None:
         if self._state == "closed":

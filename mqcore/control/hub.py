@@ -369,29 +369,37 @@ def side_by_side(*calls: Callable[[], Any]) -> None:
 
 def _at_exit() -> None:
     """At the end of a program: send what is queued, within linger, and report what could not be
-    sent."""
+    sent. The sockets of all contexts linger at the same time."""
+    ending = []
     for hub in HUBS:
         if hub.forked or hub.closed or hub._pid != os.getpid() or hub.world is not None \
                 or hub.left_behind:
             continue
         hub.seal(True)      # what threads make from now on meets the end
         with hub.lock:
-            open_ones = [links for links in hub.sockets.values() if links.opened]
-        # their user (such as a device's thread, which this ends) may release them meanwhile
-        cores = [links.core for links in open_ones]
-        program_ends(max((math.inf if links.options["linger"] is None else links.options["linger"]
-                          for links in open_ones), default=0))
-        side_by_side(*(links.close for links, core in zip(open_ones, cores, strict=True)
-                       if core is not None))
-        lost = sum(links.report.undelivered for links in open_ones if links.report is not None)
-        if lost:
-            print(f"mqcore: {lost} message(s) could not be delivered before the program ended; "
-                  "close() its sockets to see which, or give them a longer linger", file=sys.stderr)
-        if hub.sockets:     # a daemon thread is in the middle of making or closing one
-            hub.left_behind = True
-        else:
-            hub.stop()
+            ending.append((hub, [links for links in hub.sockets.values() if links.opened]))
+    open_ones = [links for _, its_own in ending for links in its_own]
+    # their user (such as a device's thread, which this ends) may release them meanwhile
+    cores = [links.core for links in open_ones]
+    program_ends(max((math.inf if links.options["linger"] is None else links.options["linger"]
+                      for links in open_ones), default=0))
+    side_by_side(*(links.close for links, core in zip(open_ones, cores, strict=True)
+                   if core is not None))
+    for hub, its_own in ending:
+        _ended(hub, its_own)
     program_ends()
+
+
+def _ended(hub: Hub, closed: list[Any]) -> None:
+    """`closed`: its sockets that were open when the program ended."""
+    lost = sum(links.report.undelivered for links in closed if links.report is not None)
+    if lost:
+        print(f"mqcore: {lost} message(s) could not be delivered before the program ended; "
+              "close() its sockets to see which, or give them a longer linger", file=sys.stderr)
+    if hub.sockets:     # a daemon thread is in the middle of making or closing one
+        hub.left_behind = True
+    else:
+        hub.stop()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

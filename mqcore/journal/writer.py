@@ -18,9 +18,9 @@ from mqcore.base.components import COMPONENTS, State
 from mqcore.base.native import threading, time
 from mqcore.base.waits import Released
 from mqcore.errors import Error, UsageError
+from mqcore.journal.at_exit import AT_REST, close_at_exit, closed_error
 from mqcore.journal.errors import (
     NO_ROOM,
-    JournalClosed,
     JournalFull,
     JournalWriteError,
     write_error,
@@ -125,7 +125,7 @@ class Writer(WriterCore):
 
     def _start(self) -> None:
         self._bar(self._epochs.fenced)
-        self._leave = functools.partial(_at_exit, weakref.ref(self))
+        self._leave = functools.partial(close_at_exit, weakref.ref(self))
         atexit.register(self._leave)
         try:
             FLUSHER.add(self)
@@ -328,7 +328,7 @@ class Writer(WriterCore):
         """
         to = whole(offset)
         self._same_process()
-        with self._retaining:
+        with AT_REST, self._retaining:
             if to > self.next:
                 raise UsageError(f"the next message of {self.path} gets the offset {self.next}, "
                                  f"and {to} is above it", hint="give `next` to remove all messages")
@@ -364,7 +364,7 @@ class Writer(WriterCore):
 
     def _check_open(self) -> None:
         if self.closed:             # by a signal handler; the folder may be another writer's now
-            raise JournalClosed(f"the writer of {self.path} is closed")
+            raise closed_error(self)
         self._lock.check()
 
     def _remove(self, doomed: list[tuple[int, int]]) -> None:
@@ -492,9 +492,3 @@ class Writer(WriterCore):
     _leave: Callable[[], None] | None = None
     _told = True            # the file `epoch` says what is known
     _saved = 0              # the offset up to which the file `producers` tells what is to be kept
-
-
-def _at_exit(ref: Callable[[], Writer | None]) -> None:
-    writer = ref()
-    if writer is not None:
-        writer.close()

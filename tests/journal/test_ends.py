@@ -419,6 +419,32 @@ def test_the_end_of_a_program_makes_everything_durable(tmp_path, way):
         assert journal.store.recovery.verify(tmp_path / "default" / str(i)).findings == []
 
 
+ASLEEP = """
+import atexit, sys, threading, time
+from mqcore import journal
+atexit.register(time.sleep, 0.3)        # after the writer has been closed: time to print
+writer = journal.open(sys.argv[1], "a")
+several = journal.open(sys.argv[1], "a", topic="several", partitions=2)
+begun = threading.Event()
+def call():
+    while True:
+        eval(sys.argv[2])
+        begun.set()
+threading.Thread(target=call, daemon=True).start()
+begun.wait()
+"""
+
+
+@pytest.mark.parametrize("call", [
+    "writer.append(b'x')", "writer.append_many([b'x'] * 10)", "writer.commit()", "writer.flush()",
+    "writer.rotate()", "writer.truncate_before(writer.next)", "several.append(b'x')",
+    "several.commit()"])
+def test_a_daemon_thread_that_writes_says_nothing_at_exit(tmp_path, call):
+    done = subprocess.run([sys.executable, "-c", ASLEEP, tmp_path, call], capture_output=True,
+                          text=True, timeout=LIMIT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize("at", ["_close", "_save_at_end", "_detach"])
 @pytest.mark.parametrize("done", [True, False])
 def test_a_close_that_was_interrupted_leaves_the_folder_free(tmp_path, monkeypatch, at, done):

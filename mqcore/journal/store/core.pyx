@@ -43,9 +43,9 @@ from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
 import os
 
 from mqcore.errors import Forked, MessageTooLarge, UsageError
-from mqcore.journal.errors import (
-    JournalClosed, JournalFenced, producer_fenced, stamp_refused, write_error,
-)
+from mqcore.journal.at_exit import closed_error
+from mqcore.journal.errors import JournalClosed, JournalFenced
+from mqcore.journal.errors import producer_fenced, stamp_refused, write_error
 from mqcore.journal.store.compressors import codec
 
 cdef enum:
@@ -249,7 +249,7 @@ cdef class WriterCore:
         """For a device: see mqcore/spi/sink.pxd."""
         self._same_process()
         if self.shut:
-            raise JournalClosed(f"the writer of {self.path} is closed")
+            raise closed_error(self)
         self.own = self.sink()
         return PyCapsule_New(&self.own, "mqcore.sink", NULL)
 
@@ -258,7 +258,7 @@ cdef class WriterCore:
     cdef int lock(self) except -1:
         if self.shut:
             self._same_process()
-            raise JournalClosed(f"the writer of {self.path} is closed")
+            raise closed_error(self)
         if pthread_mutex_trylock(&self.log.lock) != 0:
             with nogil:
                 pthread_mutex_lock(&self.log.lock)
@@ -279,7 +279,7 @@ cdef class WriterCore:
         if rc == FORKED:
             self._same_process()
         if rc == CLOSED:
-            raise JournalClosed(f"the writer of {self.path} is closed")
+            raise closed_error(self)
         if rc == FENCED:
             raise self._fenced_error()
         if rc == EMSGSIZE:

@@ -1,5 +1,6 @@
 """`mq doctor`: each way to fail is named, and it disturbs nobody."""
 
+import errno
 import socket
 import threading
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ import zmq
 from programs import mq, run
 
 import mqcore
+from mqcore.cli import doctor_options
 
 STEPS = ["name", "port", "wire", "greeting", "mechanism", "socket", "round"]
 
@@ -126,11 +128,49 @@ def test_what_is_wrong_on_the_wire(say, step, found):
         ("file:///etc/workers", "url", "test each of them"),
         ("carrier-pigeon://x", "url", "carrier-pigeon"),
         ("127.0.0.1:5555", "url", "tcp://"),
+        ("tcp://127.0.0.1:5555?nosuch=1", "url", "unknown option 'nosuch'"),
+        ("tcp://127.0.0.1:5555?tos=high", "url", "whole number"),
+        ("tcp://127.0.0.1:5555?tos", "url", "name=value"),
     ],
 )
 def test_what_is_wrong_before(url, step, found):
     status, out = diagnose(url)
     assert status == 1 and f"FAILED  {step}" in out and found in out
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "dns"])
+@pytest.mark.parametrize(("option", "found", "advice"), [
+    ("congestion_control=nosuch", "no such algorithm", "reno"),
+    ("congestion_control=reno%00x", "no such algorithm", "tcp_available_congestion_control"),
+    ("bind_device=nosuch", "no such network device", "lo"),
+    (f"bind_device={'x' * 99}", "no such network device", "lo"),
+])
+def test_what_the_kernel_refuses(scheme, option, found, advice):
+    with listening("mqcore", "rep") as url:
+        status, out = diagnose(f"{url.replace('tcp', scheme)}?{option}")
+    name, failed, remedy = out.splitlines()
+    assert status == 1 and name.startswith("ok      name")
+    assert failed.startswith("FAILED  options") and found in failed, out
+    assert remedy.strip().startswith("what to do") and advice in remedy, out
+
+
+def test_options_that_a_process_may_not_choose():
+    class Refusing:
+        def setsockopt(self, *_):
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    for name in ("congestion_control", "bind_device"):
+        with pytest.raises(doctor_options.Wrong, match="this process may not choose") as caught:
+            doctor_options.apply(Refusing(), {name: "cubic"})
+        assert "leave the option out" in caught.value.advice
+
+
+def test_options_that_the_kernel_accepts():
+    with listening("mqcore", "rep") as url:
+        status, out = diagnose(f"{url}?congestion_control=reno&bind_device=lo&reconnect=0.1")
+    assert status == 0 and [line.split()[1] for line in out.splitlines()] == [
+        "name", "options", *STEPS[1:]], out
+    assert "bind_device=lo, congestion_control=reno" in out
 
 
 def test_nobody_listens():

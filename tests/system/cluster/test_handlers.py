@@ -411,6 +411,29 @@ class Plainly:
         self.runs += 1
 
 
+class Delegates:
+    """Plain methods, such as decorators make, that return a coroutine of another object."""
+
+    def __init__(self, to):
+        self.request = lambda req: to.request(req)
+        self.broadcast = lambda msg: to.request(msg)
+        self.tunnel = lambda tun: to.tunnel(tun)
+
+
+def test_a_plain_handler_that_returns_a_coroutine(run, key):
+    async def main():
+        async with cluster.ajoin(key) as net, net.aserve("it", Delegates(Echo())):
+            assert await net.arequest("it", b"x", timeout=LIMIT) == b"x"
+            survey = net.asurvey("it", b"y", deadline=LIMIT)
+            assert [answer.body async for answer in survey] == [b"y"]
+            async with net.atunnel("it", timeout=LIMIT) as tun:
+                await tun.asend(b"z")
+                assert await tun.arecv(timeout=LIMIT) == b"z"
+            assert "trouble" not in net.stats()["counts"]
+
+    run(main)
+
+
 def test_a_process_that_ends_runs_no_plain_handler_and_says_so(once, key):
     """No handler has raised."""
     async def main():

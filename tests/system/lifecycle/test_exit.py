@@ -56,6 +56,30 @@ def test_what_could_not_be_delivered_is_said():
     assert status == 0 and "321 message" in err
 
 
+def test_the_sockets_of_all_contexts_linger_at_the_same_time(tmp_path):
+    """A socket that closes gives up its address first, and lingers then. Nobody takes a message
+    before all have done so."""
+    with mqcore.Context() as context:
+        sender = start("""
+            made = []
+            for i in range(5):
+                context = mqcore.Context(linger=None)
+                push = context.socket("push", bind=f"ipc://{sys.argv[1]}/own{i}",
+                                      connect=f"ipc://{sys.argv[1]}/peer{i}")
+                push.send(b"%d" % i)
+                made.append((context, push))
+            print("ready", flush=True)
+            """, tmp_path)
+        assert sender.stdout.readline() == "ready\n"
+        end = time.monotonic() + 20
+        while (left := list(tmp_path.glob("own*"))) and time.monotonic() < end:
+            time.sleep(0.01)
+        pulls = [context.socket("pull", bind=f"ipc://{tmp_path}/peer{i}") for i in range(5)]
+        got = [pull.recv(timeout=20) for pull in pulls]
+        assert finish(sender) == (0, "", "")
+    assert got == [b"%d" % i for i in range(5)] and not left
+
+
 @pytest.mark.parametrize("ending", ["", "raise ValueError('mine')", "sys.exit(3)"])
 @pytest.mark.parametrize("blocked", ["recv()", *(
     pytest.param(call, marks=pytest.mark.slow) for call in ("recv(timeout=100)", "recv_many(10)"))])
