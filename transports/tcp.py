@@ -30,6 +30,7 @@ from mqcore.spi.transport import (
     Options,
     StreamTransport,
     beside,
+    kernel_name,
     set_buffers,
     set_device,
     set_keepalive,
@@ -80,9 +81,9 @@ def _set_congestion_control(sock: socket.socket, options: Options) -> None:
     name = options.get("congestion_control")
     if not name:
         return
-    raw = name.encode("utf-8", "surrogateescape")
+    raw = kernel_name(name, NAME_MAX)
     try:
-        if len(raw) >= NAME_MAX or b"\0" in raw:  # the kernel would truncate it
+        if raw is None:
             raise OSError(errno.ENOENT, "")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, raw)
     except OSError as error:

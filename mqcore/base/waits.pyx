@@ -431,6 +431,14 @@ def program_ends(double lingers=0):
     AWAKE = now_ns() + LAST + <int64_t> (min(lingers, LONGEST) * 1e9)
 
 
+def program_may_end():
+    """The interpreter begins nothing more in threads, but other threads of the program may go on
+    for long: stay_asleep() does for a second, once."""
+    global AWAKE
+    if AWAKE == 0:
+        AWAKE = now_ns() + LAST
+
+
 cpdef int stay_asleep() except -1:
     """What raises because something is closed calls this first. At the end of the program it
     returns only to the main thread, to those that others wait for, and to a thread that an atexit

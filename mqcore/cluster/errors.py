@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from mqcore.base.waits import program_may_end
 from mqcore.errors import MORE_FILES, NO_FILES, Error, Timeout
 
 
@@ -99,6 +100,7 @@ def beginning() -> Iterator[None]:
     except RuntimeError as error:       # its text is all that CPython tells
         if "shutdown" not in str(error):
             raise
+        program_may_end()
         raise Ending("the process ends") from error
 
 

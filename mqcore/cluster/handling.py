@@ -29,9 +29,10 @@ GLANCE = 0.02       # seconds until it looks again whether leaves have begun wit
 
 class Handler:
     """One call of a service's method. `task`: it runs in, `thread`: that of a plain method, 0 if it
-    has none. `leaves`: those that have begun within it, and are not over."""
+    has none. `leaves`: those that have begun within it, and are not over. `stops`: how many stops of
+    services it waits for."""
 
-    __slots__ = ("leaves", "over", "service", "task", "thread")
+    __slots__ = ("leaves", "over", "service", "stops", "task", "thread")
 
     def __init__(self, task: Any, service: Any) -> None:
         self.task = task
@@ -39,6 +40,7 @@ class Handler:
         self.thread = 0
         self.leaves: set[object] = set()        # of any thread's nodes
         self.over = False
+        self.stops = 0
 
 
 _AROUND: ContextVar[tuple[Handler, ...]] = ContextVar("mqcore_cluster_handlers", default=())
@@ -78,6 +80,19 @@ def itself(handlers: set[Handler], task: Any = None) -> Handler | None:
     here = threading.get_ident()
     return next((one for one in around() if one in handlers and (
         one.thread == here or task is not None and one.task is task)), None)
+
+
+@contextmanager
+def stopping(caller: Handler | None) -> Iterator[None]:
+    """This handler waits for the stop of a service."""
+    if caller is None:
+        yield
+        return
+    caller.stops += 1
+    try:
+        yield
+    finally:
+        caller.stops -= 1
 
 
 @contextmanager

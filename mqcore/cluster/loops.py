@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from mqcore.base.threads import LOOK
+from mqcore.base.waits import stay_asleep
 from mqcore.binding.sleep import Nap, in_trio, running_loop
 from mqcore.cluster.calling import Calling, forked, gone, look_at, nothing, twice
 from mqcore.cluster.errors import NodeClosed, beginning, contained
@@ -109,7 +110,11 @@ class Loop:
         if self._in_its_thread() and not self.over:
             raise StateError("a blocking call would stop the event loop of this node",
                              hint="await the call of the same name that begins with a")
-        return self._call(Calling(function, args, undo, self.trouble))
+        try:
+            return self._call(Calling(function, args, undo, self.trouble))
+        except Exception:
+            stay_asleep()   # the node that is asked may be of this program, too
+            raise
 
     def _in_its_thread(self) -> bool:
         """Whether a blocking call here would wait for what this thread itself is to run."""

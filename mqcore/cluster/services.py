@@ -16,7 +16,7 @@ from mqcore import trace
 from mqcore.cluster import frames
 from mqcore.cluster.checks import limit_of, said_by, view_of
 from mqcore.cluster.errors import Ending
-from mqcore.cluster.handling import Handler, in_its_thread, itself
+from mqcore.cluster.handling import Handler, in_its_thread, itself, stopping
 from mqcore.cluster.limits import Gate
 from mqcore.cluster.tunnel import Tunnel
 from mqcore.cluster.tunnels import THREADS
@@ -343,6 +343,8 @@ class Service:
             with received(tunnel.trace_context, self._named, "server"):
                 await self._do("tunnel", tunnel)
                 await tunnel.aclose()
+        except Ending:
+            tunnel.reset("refused", "the process ends")
         except BaseException as error:
             tunnel.reset("fault", f"{type(error).__name__}: {said_by(error)}")
             if not isinstance(error, Exception):
@@ -399,9 +401,9 @@ class Service:
             self.node.announce()
 
     async def astop(self, timeout: float | None = 5.0) -> bool:
-        """Take nothing new, wait up to `timeout` seconds for what runs, except for a handler that
-        makes this call itself. True: nothing else was left. If another call starts the service
-        again meanwhile, it goes on."""
+        """Take nothing new, wait up to `timeout` seconds for what runs. A handler that makes this
+        call does not wait for itself, nor for other handlers that make it. True: nothing else was
+        left. If another call starts the service again meanwhile, it goes on."""
         loop = self.node.loop
         return await self._stop(timeout, itself(loop.handlers, loop.this_task()))
 
@@ -409,16 +411,23 @@ class Service:
         limit_of(timeout)
         if self.node.loop.inherited:
             return True
-        own = caller is not None and caller.service is self
         turn = self._turn
         self.draining = True
         if self.node.services.get(self.name) is self:
             self.node.announce()
-        try:
-            await self.node.until(lambda: self.node.closed or self.busy <= own, timeout)
-            return self.busy <= own
-        finally:
-            self._withdraw(turn)
+        with stopping(caller):
+            try:
+                await self.node.until(lambda: self.node.closed or self._idle(caller), timeout)
+                return self._idle(caller)
+            finally:
+                self._withdraw(turn)
+
+    def _idle(self, caller: Handler | None) -> bool:
+        """Whether nothing runs but handlers that make such a call themselves, if the caller is a
+        handler: two of them would wait for each other."""
+        return self.busy <= (0 if caller is None else
+                             sum(one.stops > 0 and one.service is self
+                                 for one in self.node.loop.handlers))
 
     async def __aenter__(self) -> Self:
         return await self.astart()

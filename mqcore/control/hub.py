@@ -370,6 +370,7 @@ def side_by_side(*calls: Callable[[], Any]) -> None:
 def _at_exit() -> None:
     """At the end of a program: send what is queued, within linger, and report what could not be
     sent. The sockets of all contexts linger at the same time."""
+    program_ends()          # before any of it is sealed
     ending = []
     for hub in HUBS:
         if hub.forked or hub.closed or hub._pid != os.getpid() or hub.world is not None \

@@ -224,15 +224,25 @@ def set_tos(sock: socket.socket, options: Options) -> None:
 DEVICE_MAX = 16  # bytes of a network device's name including the zero byte (IFNAMSIZ)
 
 
+def kernel_name(name: str, most: int) -> bytes | None:
+    """A device's or an algorithm's name in the kernel's form, of fewer than `most` bytes. None: the
+    kernel has nothing of this name. It would truncate a longer one."""
+    try:
+        raw = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return None
+    return None if len(raw) >= most or b"\0" in raw else raw
+
+
 def set_device(sock: socket.socket, options: Options) -> None:
     """Set bind_device. Call before bind() or connect(). BindError, which is an OSError: there is no
     such device, or this process may not choose one."""
     name = options.get("bind_device")
     if not name:
         return
+    raw = kernel_name(name, DEVICE_MAX)
     try:
-        raw = name.encode("utf-8", "surrogateescape")
-        if len(raw) >= DEVICE_MAX or b"\0" in raw:  # the kernel would truncate it
+        if raw is None:
             raise OSError(errno.ENODEV, "")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, raw)
     except OSError as error:

@@ -3,15 +3,12 @@ return. The caller hears of each, and the node goes on."""
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import threading
 
 import pytest
 import trio
 import trio.testing
 from echoing import Echo
-from programs import environment
 
 import mqcore as mq
 from mqcore import cluster
@@ -460,28 +457,3 @@ def test_a_process_that_ends_runs_no_plain_handler_and_says_so(once, key):
             assert not one.services["it"].busy
 
     once(main)
-
-
-ENDS = """
-import threading, time
-from mqcore import cluster
-begun = []
-class Slow:
-    def broadcast(self, msg):
-        begun.append(1)
-        time.sleep(2 if len(begun) == 1 else 0.5)
-key = cluster.Key.generate()
-joined = cluster.join(key, udp=False)
-net = joined.__enter__()
-service = net.serve("it", Slow(), concurrency=2).start()
-for _ in range(5):
-    net.broadcast("it", b"")
-while len(begun) < 2:
-    time.sleep(0.01)
-"""
-
-
-def test_a_program_that_ends_while_a_plain_handler_runs():
-    done = subprocess.run([sys.executable, "-c", ENDS], env=environment(), text=True,
-                          capture_output=True, timeout=LIMIT)
-    assert done.returncode == 0 and "raised" not in done.stderr, done.stderr

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
+import functools
 import logging
 import time
 from types import SimpleNamespace
@@ -323,6 +324,41 @@ def test_a_handler_that_stops_its_service_does_not_wait_for_itself(run, key, mak
         async with asking(key, make) as (net, one):
             assert await net.arequest("s", b"", timeout=LIMIT) == b"True"
             assert not one.services
+
+    run(main)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+def test_handlers_that_stop_services_do_not_wait_for_each_other(run, key, plain):
+    """Two of one service, and one of another."""
+    async def main():
+        services, here = [], []
+
+        def handler(which):
+            async def request(_):
+                here.append(which)
+                await one.until(lambda: len(here) == 3, LIMIT)
+                return repr(await services[1 - which].astop(None)).encode()
+
+            def blocking(_):
+                here.append(which)
+                while len(here) < 3:
+                    time.sleep(0.001)
+                return repr(services[1 - which].stop(None)).encode()
+
+            return SimpleNamespace(request=blocking if plain else request)
+
+        async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=[net.url]) as one:
+            for which in (0, 1):
+                services.append(await one.aserve(f"s{which}", handler(which)).astart())
+                await net.await_members(f"s{which}", timeout=LIMIT)
+            answers = []
+
+            async def ask(name):
+                answers.append(await net.arequest(name, b"", timeout=LIMIT))
+
+            await together(*(functools.partial(ask, name) for name in ("s0", "s1", "s1")))
+            assert answers == [b"True"] * 3 and not one.services
 
     run(main)
 

@@ -179,6 +179,24 @@ def test_what_a_daemon_thread_waits_for_says_nothing_at_exit(way):
     assert (status, said(err)) == (0, []), err
 
 
+def test_a_daemon_thread_that_makes_a_socket_when_the_end_begins():
+    status, _, err = finish(start("""
+        from mqcore.control import hub
+        seal = hub.Hub.seal
+        def sealed(self, *args):
+            seal(self, *args)
+            time.sleep(0.3)     # the thread sees it before anything else happens
+        hub.Hub.seal = sealed
+        context = mqcore.Context()
+        def make():
+            while True:
+                context.socket("pull").close()
+        threading.Thread(target=make, daemon=True).start()
+        time.sleep(0.1)
+        """))
+    assert (status, said(err)) == (0, []), err
+
+
 def test_daemon_threads_stay_asleep_while_a_socket_lingers():
     status, _, err = finish(start("""
         push = mqcore.Push(connect="tcp://127.0.0.1:1", linger=1.5)

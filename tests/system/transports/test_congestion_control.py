@@ -69,7 +69,7 @@ def test_a_peer_on_another_machine_gets_the_system_s(ctx, monkeypatch, network):
         assert used(url) == [SYSTEM]
 
 
-@pytest.mark.parametrize("name", ["nosuch", "x" * 300, "reno\0x"])
+@pytest.mark.parametrize("name", ["nosuch", "x" * 300, "reno\0x", "reno\ud800"])
 def test_an_algorithm_that_is_not_there(ctx, name):
     sock = ctx.socket("pull", congestion_control=name)
     with pytest.raises(mq.BindError, match="congestion_control=.*no such algorithm.*sysctl") as e:

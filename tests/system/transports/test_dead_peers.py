@@ -247,7 +247,7 @@ def test_a_device_that_is_not_there(ctx):
     for url in ("tcp://127.0.0.1:0", "ws://127.0.0.1:0"):
         with pytest.raises(mq.BindError, match="bind_device='nosuchdev0': No such device.*ip link"):
             sock.bind(url)
-    for name in ("lo" + "x" * 300, "lo\0x"):
+    for name in ("lo" + "x" * 300, "lo\0x", "lo\ud800"):
         with pytest.raises(mq.BindError, match="No such device"):
             sock.bind("tcp://127.0.0.1:0", bind_device=name)
     endpoint = sock.connect("tcp://127.0.0.1:9")
