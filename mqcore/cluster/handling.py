@@ -29,8 +29,8 @@ GLANCE = 0.02       # seconds until it looks again whether leaves have begun wit
 
 class Handler:
     """One call of a service's method. `task`: it runs in, `thread`: that of a plain method, 0 if it
-    has none. `leaves`: those that have begun within it, and are not over. `stops`: how many stops of
-    services it waits for."""
+    has none. `leaves`: those that have begun within it, and are not over. `stops`: for how many
+    stops of services it waits."""
 
     __slots__ = ("leaves", "over", "service", "stops", "task", "thread")
 
