@@ -100,7 +100,8 @@ def beginning() -> Iterator[None]:
     except RuntimeError as error:       # its text is all that CPython tells
         if "shutdown" not in str(error):
             raise
-        program_may_end()
+        if "interpreter" in str(error):     # not only this pool
+            program_may_end()
         raise Ending("the process ends") from error
 
 
