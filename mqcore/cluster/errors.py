@@ -93,14 +93,15 @@ class Ending(Exception):
 
 
 @contextmanager
-def beginning() -> Iterator[None]:
-    """What begins a thread, or gives something to a pool, within this raises Ending for that."""
+def beginning(leaving: bool) -> Iterator[None]:
+    """What begins a thread, or gives something to a pool, within this raises Ending for that.
+    `leaving`: it may be the node that ends, and not the interpreter."""
     try:
         yield
     except RuntimeError as error:       # its text is all that CPython tells
         if "shutdown" not in str(error):
             raise
-        if "interpreter" in str(error):     # not only this pool
+        if not leaving:
             program_may_end()
         raise Ending("the process ends") from error
 

@@ -282,7 +282,7 @@ class AsyncioLoop(Loop):
         if pool is None:
             pool = self.pools[count] = ThreadPoolExecutor(count, "mqcore-cluster")
         # the thread continues the caller's trace, as asyncio.to_thread() does
-        with beginning():
+        with beginning(self.leaving):
             future = self.loop.run_in_executor(pool, copy_context().run, contained, function, *args)
         return await future
 
