@@ -13,6 +13,8 @@ import mqcore as mq
 
 LIMIT = 30.0
 PATIENT = {"heartbeat": None, "reconnect": None}
+FIT = 60       # messages of 30,000 B that a kernel takes at once: Linux's send buffer holds ten
+#                segments of a window that has not grown yet, 2.6 MB on loopback
 
 
 def until(condition):
@@ -73,13 +75,13 @@ def test_what_lies_in_the_senders_kernel(ctx, tmp_path, how, kinds, transport, s
     url = first.bind(url_for(transport, tmp_path)).url
     second.connect(url, wait=LIMIT)
     sender.wait_peers(1, LIMIT)
-    send(sender, 100, 30_000)
+    send(sender, FIT, 30_000)
     getattr(sender, how)(sender.endpoints[0])
     thread, report = closed(sender, LIMIT)
     time.sleep(2)
-    assert rest_of(reader, 0.2, 100) == list(range(100))
+    assert rest_of(reader, 0.2, FIT) == list(range(FIT))
     thread.join()
-    assert report[0] and report[0].written == 100 and report[0].elapsed > 1.5
+    assert report[0] and report[0].written == FIT and report[0].elapsed > 1.5
     reader.close(0)
 
 
@@ -87,7 +89,7 @@ def test_what_the_receiver_never_reads_is_counted(ctx, tmp_path):
     sender = ctx.socket("push", **PATIENT)
     reader = ctx.socket("pull", recv_hwm=1, **PATIENT)
     sender.connect(reader.bind("tcp://127.0.0.1:0").url, wait=LIMIT)
-    send(sender, 100, 30_000)
+    send(sender, FIT, 30_000)
     sender.disconnect(sender.endpoints[0])
     time.sleep(1.5)
     report = sender.close(0.1)
@@ -110,7 +112,7 @@ def test_what_the_kernel_had_of_a_link_that_is_given_up_is_counted(ctx):
             assert report.unacked == stats.bytes_unacked
             return report
 
-    assert 100_000 < given_up(60).unacked < 60 * 30_100
+    assert 100_000 < given_up(FIT).unacked < FIT * 30_100
     assert given_up(1)
 
 
@@ -190,15 +192,15 @@ def test_a_replaced_link_is_not_cut_by_unbind(ctx, tmp_path):
     url = router.bind("tcp://127.0.0.1:0").url
     older, newer = (ctx.socket("dealer", routing_id=b"same", **PATIENT) for _ in range(2))
     older.connect(url, wait=LIMIT)
-    send(older, 60, 30_000)
+    send(older, FIT, 30_000)
     newer.connect(url, wait=LIMIT)
     until(lambda: any(router._links.core._reads_on(slot)
                       for slot in list(router._links.connections)))
     router.unbind(router.endpoints[0])
     thread, report = closed(older, LIMIT)
-    assert rest_of(router, 0.2, 60) == list(range(60))
+    assert rest_of(router, 0.2, FIT) == list(range(FIT))
     thread.join()
-    assert report[0] and report[0].written == 60
+    assert report[0] and report[0].written == FIT
     newer.close(0)
     router.close(0)
 
