@@ -17,9 +17,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from mqcore.base.at_rest import AtRest
 from mqcore.base.native import threading, time
 from mqcore.base.virtual import monotonic
-from mqcore.base.waits import Busy, Released, start_behind, stay_asleep
+from mqcore.base.waits import Busy, Released, start_behind
 from mqcore.control import events, inproc
 from mqcore.control.connector import Connector
 from mqcore.control.listener import Listener
@@ -29,21 +30,7 @@ from mqcore.control.stats import CloseReport, PeerStats, drops_of
 from mqcore.errors import ContextClosed, SocketClosed, StateError, UsageError
 
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
-
-
-class AtRest:
-    """Around what a thread of the program calls: it sleeps rather than hear, when the program ends,
-    that something is closed. Not with a lock."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, ContextClosed | SocketClosed):
-            stay_asleep()
-
-
-AT_REST = AtRest()
+AT_REST = AtRest(ContextClosed, SocketClosed)
 
 
 class Closing(Peers):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mqcore.base.at_rest import AtRest
 from mqcore.base.waits import program_ends, stay_asleep
 from mqcore.journal.errors import JournalClosed
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from mqcore.journal.writer import Writer
 
 SLOWEST = 30.0      # seconds that a slow disk may take
+AT_REST = AtRest(JournalClosed)     # for calls that hold a lock when they find it closed
 
 
 def closed_error(writer: Any) -> JournalClosed:
@@ -22,20 +24,6 @@ def closed_error(writer: Any) -> JournalClosed:
     if not writer._retaining._is_owned():
         stay_asleep()
     return JournalClosed(f"the writer of {writer.path} is closed")
-
-
-class AtRest:
-    """Around a call that holds a lock while it finds that its writer is closed."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, JournalClosed):
-            stay_asleep()
-
-
-AT_REST = AtRest()
 
 
 def close_at_exit(ref: Callable[[], Writer | None]) -> None:
