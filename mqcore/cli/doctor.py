@@ -14,7 +14,6 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import click
 
@@ -23,6 +22,7 @@ from mqcore.cli import doctor_keys, doctor_options
 from mqcore.cli import zmtp_hello as hello
 from mqcore.cli.format import as_text
 from mqcore.cli.keys import for_a_client
+from mqcore.spi.url import parse
 
 PINGS = 5
 WANTED = {
@@ -287,11 +287,17 @@ def round_trip(sock: socket.socket) -> Line:
     return Line("round trip", f"best of {PINGS}: {min(times):.3f} ms")
 
 
-def read_options(query: str, scheme: str) -> dict[str, Any]:
+def read_url(text: str) -> tuple[str, str, dict[str, Any]]:
+    """What stands in front of the "://", the address, and the options."""
     try:
-        return doctor_options.read(query, all_known=scheme in ("tcp", "ipc"))
+        url = parse(text)
+        scheme = "+".join((*url.filters, url.transport))
+        options = doctor_options.read(url.query, all_known=scheme in ("tcp", "ipc"))
+    except mq.AddressError as error:
+        raise Broken("url", error.text, error.hint or "correct it at that position") from None
     except doctor_options.Wrong as wrong:
         raise Broken("url", wrong.found, wrong.advice) from None
+    return scheme, url.address, options
 
 
 # -- the whole -----------------------------------------------------------------------------------
@@ -299,11 +305,8 @@ def read_options(query: str, scheme: str) -> dict[str, Any]:
 
 def check(url: str, timeout: float, security: mq.security.Security | None = None) -> Iterator[Line]:
     """Yield a line per step as it completes; raise Broken at the first failure."""
-    scheme, mark, rest = url.partition("://")
-    address = unquote(rest.partition("?")[0])
+    scheme, address, options = read_url(url)
     known = {plugin.name: plugin for plugin in (*mq.transports(), *mq.resolvers())}
-    if not mark or not address:
-        raise Broken("url", f"{url!r} is not an address", "write it like tcp://127.0.0.1:5555")
     if scheme not in known:
         raise Broken(
             "url",
@@ -312,7 +315,6 @@ def check(url: str, timeout: float, security: mq.security.Security | None = None
         )
     if known[scheme].refused:
         raise Broken("url", known[scheme].refused, "`mq info` lists every plug-in")
-    options = read_options(rest.partition("?")[2], scheme)
     if scheme in ("tcp", "dns"):  # of several addresses, use the first that answers
         places, line = look_up(address)
         yield line

@@ -7,14 +7,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import unquote
 
 import mqcore as mq
 from mqcore.options import CORE, parse_query
+from mqcore.spi.transport import kernel_name
 
-FORM = "write the query as name=value&name=value"
 OFFERED = "/proc/sys/net/ipv4/tcp_{}_congestion_control"
 NAME_MAX = 16  # bytes of either name including the zero byte (TCP_CA_NAME_MAX, IFNAMSIZ)
 
@@ -28,19 +27,11 @@ class Wrong(Exception):
         self.advice = advice
 
 
-def read(query: str, all_known: bool) -> dict[str, Any]:
-    """The options of a URL's query. `all_known`: what is not mqcore's own is a mistake. Otherwise a
-    plug-in may know it, and it is left out."""
-    pairs = []
-    for item in query.split("&") if query else ():
-        name, equals, value = item.partition("=")
-        if not name or not equals:
-            raise Wrong(f"{item!r} is not an option", FORM)
-        name = unquote(name)
-        if all_known or name in CORE:
-            pairs.append((name, unquote(value, errors="surrogateescape")))
+def read(query: Iterable[tuple[str, str]], all_known: bool) -> dict[str, Any]:
+    """The options of a parsed URL's query. `all_known`: what is not mqcore's own is a mistake.
+    Otherwise a plug-in may know it, and it is left out."""
     try:
-        return parse_query(pairs)
+        return parse_query(pair for pair in query if all_known or pair[0] in CORE)
     except mq.Error as error:
         raise Wrong(error.text, error.hint or "correct the value in the URL") from None
 
@@ -56,9 +47,9 @@ def apply(sock: socket.socket, options: Mapping[str, Any]) -> None:
         value = options.get(name)
         if not value:
             continue
-        raw = value.encode("utf-8", "surrogateescape")
+        raw = kernel_name(value, NAME_MAX)
         try:
-            if len(raw) >= NAME_MAX or b"\0" in raw:  # the kernel would truncate it
+            if raw is None:
                 raise OSError(missing, os.strerror(missing))
             sock.setsockopt(level, number, raw)
         except OSError as error:

@@ -21,7 +21,8 @@ NATIVE = "testing.native"
 MAY_IMPORT = {
     # 6
     "": API | {"base", "_options"},
-    "cli": API | {"", "journal", "cluster", "bridge", "monitor", "console", "http"},
+    "cli": API | {"", "journal", "cluster", "bridge", "monitor", "console", "http",
+                  "spi"},               # URLs and names, read as sockets read them
     "__main__": {"cli"},
     "zmq": API | {"", "binding", "sock", "link", "wire", "spi", "base",      # with its native calls
                   "certificates"},
