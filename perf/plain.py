@@ -141,11 +141,11 @@ class Raw:
             left -= n
 
     def write_all(self, s: Stream, left: int) -> None:
-        for piece in itertools.cycle(pieces(self.size, self.chunk(s))):
+        some = itertools.cycle(pieces(self.size, self.chunk(s)))
+        while left > 0:
+            piece = next(some)
             s.send(piece[:left])
             left -= len(piece)
-            if left <= 0:
-                break
 
     def chunk(self, s: Stream) -> int:
         return max(self.size, 1) if isinstance(s, Secured) else CHUNK

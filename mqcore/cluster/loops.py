@@ -113,7 +113,7 @@ class Loop:
         try:
             return self._call(Calling(function, args, undo, self.trouble))
         except Exception:
-            stay_asleep()   # the node that is asked may be of this program, too
+            stay_asleep()   # this program may run the node that it asks, too
             raise
 
     def _in_its_thread(self) -> bool:
