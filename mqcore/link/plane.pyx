@@ -59,6 +59,7 @@ cdef IoThread* plane_filters(Plane* plane, IoThread* io) noexcept nogil:
         made = io_new(plane.poller)
         if made != NULL:
             made.name = b"mqcore-filter"
+            made.calls_python = True
         if made != NULL and io_start(made):
             io_free(made)
             made = NULL

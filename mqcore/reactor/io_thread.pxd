@@ -83,6 +83,7 @@ cdef struct IoThread:
     atomic[uint32_t] stopping
     atomic[uint32_t] ended    # it has left its loop
     const char* name          # of the thread, for the system's tools
+    bint calls_python         # it has a thread state of the interpreter while it runs
     atomic[Task*] posted
     atomic[Task*] put_off     # by io_post_later
     TaskList tasks

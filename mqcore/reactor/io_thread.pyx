@@ -9,6 +9,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 from posix.signal cimport SIG_SETMASK, sigfillset, sigset_t
 
+from mqcore.base.gil cimport thread_state_free, thread_state_new
 from mqcore.base.includes cimport pthread_sigmask
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.base.widen cimport widen
@@ -400,13 +401,16 @@ cdef int io_step(IoThread* io) noexcept nogil:
 cdef void* _main(void* arg) noexcept nogil:
     cdef IoThread* io = <IoThread*> arg
     cdef Ready[HARVEST] found
+    cdef void* state
     cdef int n
     pthread_setname_np(pthread_self(), io.name)
     prctl(PR_SET_TIMERSLACK, 1)   # ns: the kernel's usual 50 us are half of what a flush may take
+    state = thread_state_new() if io.calls_python else NULL
     while not io.stopping.load():
         _turn(io)
         n = _sleep(io, found)
         _harvest(io, found, n)
     # io_sync(): no harvested event is being processed any more
     io.ended.store(1)
+    thread_state_free(state)
     return NULL
