@@ -135,7 +135,7 @@ async def drain(node: Core, timeout: float | None) -> bool:
 
 def check_caller(node: Core, task: Any = None) -> None:
     """Raises StateError if a handler of the node makes this call, in this task or in its thread."""
-    if itself(node.loop.handlers, task) is not None:
+    if itself(task) in node.loop.handlers:
         raise StateError("a handler cannot wait until its node has drained, which waits for the "
                          "end of the handler",
                          hint="begin the drain in a task or thread of its own, and return")

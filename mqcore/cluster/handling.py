@@ -74,12 +74,12 @@ def in_its_thread(function: Callable[..., Any], *args: Any) -> Any:
         handler.thread = 0      # the thread serves others next
 
 
-def itself(handlers: set[Handler], task: Any = None) -> Handler | None:
-    """The one of these handlers that makes this call, in its own thread or in this task. What it
-    waits for must not wait for its end."""
+def itself(task: Any = None) -> Handler | None:
+    """The handler that makes this call, in its own thread or in this task. What it waits for must
+    not wait for its end."""
     here = threading.get_ident()
-    return next((one for one in around() if one in handlers and (
-        one.thread == here or task is not None and one.task is task)), None)
+    return next((one for one in around()
+                 if one.thread == here or task is not None and one.task is task), None)
 
 
 @contextmanager

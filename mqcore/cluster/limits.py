@@ -81,6 +81,14 @@ class Gate:
             return job, True
         return None
 
+    def dismiss(self) -> list[Any]:
+        """Refuse what waits: these."""
+        jobs = list(self.queue)
+        self.queue.clear()
+        self.bytes = 0
+        self.refused += len(jobs)
+        return jobs
+
     def accounts(self) -> dict[str, int]:
         return {"offered": self.offered, "running": self.running, "waiting": len(self.queue),
                 "done": self.done, "refused": self.refused, "expired": self.expired,

@@ -402,10 +402,10 @@ class Service:
 
     async def astop(self, timeout: float | None = 5.0) -> bool:
         """Take nothing new, wait up to `timeout` seconds for what runs. A handler that makes this
-        call does not wait for itself, nor for other handlers that make it. True: nothing else was
-        left. If another call starts the service again meanwhile, it goes on."""
-        loop = self.node.loop
-        return await self._stop(timeout, itself(loop.handlers, loop.this_task()))
+        call does not wait for itself, nor for other handlers that make it; if only such handlers
+        run, requests that wait behind them are refused, and go to other members. True: nothing else
+        was left. If another call starts the service again meanwhile, it goes on."""
+        return await self._stop(timeout, itself(self.node.loop.this_task()))
 
     async def _stop(self, timeout: float | None, caller: Handler | None) -> bool:
         limit_of(timeout)
@@ -424,10 +424,23 @@ class Service:
 
     def _idle(self, caller: Handler | None) -> bool:
         """Whether nothing runs but handlers that make such a call themselves, if the caller is a
-        handler: two of them would wait for each other."""
-        return self.busy <= (0 if caller is None else
-                             sum(one.stops > 0 and one.service is self
-                                 for one in self.node.loop.handlers))
+        handler: two of them would wait for each other, and what waits behind them for all."""
+        if caller is None:
+            return not self.busy
+        those = sum(one.stops > 0 and one.service is self for one in self.node.loop.handlers)
+        running = self.requests.running + self.broadcasts.running + len(self.tunnels)
+        if self.draining and self.busy > running == those:
+            self._hand_back()
+        return self.busy <= those
+
+    def _hand_back(self) -> None:
+        """Run nothing of what waits."""
+        for job in self.requests.dismiss():
+            self._refuse(job, frames.DRAINING)
+        for heard in self.broadcasts.dismiss():
+            if heard._survey is None:
+                self.node.links.drop("unheard")
+            self._answer(heard, None)
 
     async def __aenter__(self) -> Self:
         return await self.astart()
@@ -442,8 +455,7 @@ class Service:
 
     def stop(self, timeout: float | None = 5.0) -> bool:
         """astop(), blocking."""
-        loop = self.node.loop
-        done: bool = loop.end(self._stop, timeout, itself(loop.handlers), otherwise=True)
+        done: bool = self.node.loop.end(self._stop, timeout, itself(), otherwise=True)
         return done
 
     def __enter__(self) -> Self:
