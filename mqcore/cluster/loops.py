@@ -11,13 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from mqcore.base.threads import LOOK
+from mqcore.base.threads import LOOK, Thread
 from mqcore.base.waits import stay_asleep
 from mqcore.binding.sleep import Nap, in_trio, running_loop
 from mqcore.cluster.calling import Calling, forked, gone, look_at, nothing, twice
@@ -97,7 +97,7 @@ class Loop:
 
     async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         """in_pool() for what may last as long as it likes, such as a name server's answer: in one
-        of LASTING other threads."""
+        of LASTING other threads, for which the end of the program does not wait."""
         raise NotImplementedError
 
     def call(self, function: Callable[..., Awaitable[Any]], *args: Any,
@@ -187,6 +187,16 @@ class Loop:
         """Cancel all tasks, and wait for their end as handling.py says."""
 
 
+def _settle(result: Future[Any], function: Callable[..., Any], *args: Any) -> None:
+    """What the function returns or raises becomes the result."""
+    try:
+        value = function(*args)
+    except BaseException as error:
+        result.set_exception(error)
+    else:
+        result.set_result(value)
+
+
 class NoLoop(Loop):
     """Of a node that has not joined yet."""
 
@@ -216,7 +226,8 @@ class AsyncioLoop(Loop):
         self._running: Callable[[], Any] = asyncio._get_running_loop
         self._cancelled: type[BaseException] = asyncio.CancelledError
         self._armed: Any = None
-        self.pools: dict[int, ThreadPoolExecutor] = {}
+        self.pool: ThreadPoolExecutor | None = None
+        self.lasting = asyncio.Semaphore(LASTING)
 
     def check(self) -> None:
         if self._running() is not self.loop:
@@ -272,19 +283,35 @@ class AsyncioLoop(Loop):
         return lambda: self.loop.remove_reader(number)
 
     async def in_pool(self, function: Callable[..., Any], *args: Any) -> Any:
-        return await self._thread(POOL, function, *args)
-
-    async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
-        return await self._thread(LASTING, function, *args)
-
-    async def _thread(self, count: int, function: Callable[..., Any], *args: Any) -> Any:
-        pool = self.pools.get(count)
-        if pool is None:
-            pool = self.pools[count] = ThreadPoolExecutor(count, "mqcore-cluster")
+        if self.pool is None:
+            self.pool = ThreadPoolExecutor(POOL, "mqcore-cluster")
         # the thread continues the caller's trace, as asyncio.to_thread() does
         with beginning(self.leaving):
-            future = self.loop.run_in_executor(pool, copy_context().run, contained, function, *args)
+            future = self.loop.run_in_executor(self.pool, copy_context().run, contained, function,
+                                               *args)
         return await future
+
+    async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        asyncio: Any = sys.modules["asyncio"]
+        result: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                if result.set_running_or_notify_cancel():
+                    _settle(result, copied.run, contained, function, *args)
+            finally:
+                with suppress(NodeClosed):
+                    self._post(self.lasting.release)
+
+        await self.lasting.acquire()
+        copied = copy_context()
+        try:
+            with beginning(self.leaving):
+                Thread(run, "mqcore-cluster").start()
+        except BaseException:
+            self.lasting.release()
+            raise
+        return await asyncio.wrap_future(result)
 
     def _post(self, function: Callable[..., Any], *args: Any) -> None:
         try:
@@ -354,8 +381,8 @@ class AsyncioLoop(Loop):
         asyncio: Any = sys.modules["asyncio"]
         if self._armed is not None:
             self._armed.cancel()
-        for pool in self.pools.values():
-            pool.shutdown(wait=False)
+        if self.pool is not None:
+            self.pool.shutdown(wait=False)
         # the caller ends by itself. The handlers that have started it are cancelled at the end:
         # they would pass that on to the leave that they wait for
         own = {one.task for one in around()} | {asyncio.current_task()}

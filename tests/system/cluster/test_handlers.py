@@ -13,7 +13,7 @@ from echoing import Echo
 import mqcore as mq
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
-from mqcore.cluster import frames, tunnels
+from mqcore.cluster import frames, loops, tunnels
 from mqcore.cluster.node import LOG
 
 pytestmark = pytest.mark.keeps(threads=4, why="trio keeps its threads for ten seconds")
@@ -431,8 +431,11 @@ def test_a_plain_handler_that_returns_a_coroutine(run, key):
     run(main)
 
 
-def test_a_process_that_ends_runs_no_plain_handler_and_says_so(once, key):
+def test_a_process_that_ends_runs_no_plain_handler_and_says_so(once, key, monkeypatch):
     """No handler has raised."""
+    def start(thread):      # as CPython does from 3.12 on
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
     async def main():
         plain = Plainly()
         async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=[net.url]) as one, \
@@ -443,8 +446,8 @@ def test_a_process_that_ends_runs_no_plain_handler_and_says_so(once, key):
                 async with net.atunnel("it", timeout=LIMIT) as tun:
                     await tun.arecv(timeout=LIMIT)
             assert plain.runs == 2
-            for pool in one.loop.pools.values():        # as concurrent.futures does at the end
-                pool.shutdown(wait=False)
+            one.loop.pool.shutdown(wait=False)      # as concurrent.futures does at the end
+            monkeypatch.setattr(loops.Thread, "start", start)
             with pytest.raises(cluster.Overloaded, match="drain"):
                 await net.arequest("it", b"", timeout=LIMIT)
             await net.abroadcast("it", b"")
@@ -454,6 +457,7 @@ def test_a_process_that_ends_runs_no_plain_handler_and_says_so(once, key):
                 async with net.atunnel("it", timeout=LIMIT) as tun:
                     await tun.arecv(timeout=LIMIT)
             assert plain.runs == 2 and "trouble" not in one.stats()["counts"]
+            monkeypatch.undo()
             assert not one.services["it"].busy
 
     once(main)

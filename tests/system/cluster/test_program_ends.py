@@ -58,3 +58,37 @@ def test_a_daemon_thread_that_asks_a_service_of_its_own_program_says_nothing_at_
         done = subprocess.run([sys.executable, "-c", ASKS], env=environment(), text=True,
                               capture_output=True, timeout=LIMIT)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+TUNNELS = """
+import threading
+from mqcore import cluster
+class Echo:
+    def tunnel(self, tunnel):
+        for message in tunnel:
+            tunnel.send(message)
+key = cluster.Key.generate()
+net = cluster.join(key, udp=False).__enter__()
+net.serve("it", Echo()).start()
+one = cluster.join(key, udp=False, seeds=[net.url]).__enter__()
+one.wait_members("it", 1, timeout=20)
+idle = one.tunnel("it", timeout=20).__enter__()
+idle.send(b"x")
+print(idle.recv(timeout=20), flush=True)
+asked = threading.Event()
+def talk():
+    with one.tunnel("it", timeout=20) as tunnel:
+        while True:
+            tunnel.send(b"y")
+            tunnel.recv(timeout=20)
+            asked.set()
+threading.Thread(target=talk, daemon=True).start()
+asked.wait(20)
+"""
+
+
+def test_a_program_ends_while_plain_handlers_of_tunnels_wait():
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", TUNNELS], env=environment(), text=True,
+                              capture_output=True, timeout=LIMIT)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "b'x'\n", "")
