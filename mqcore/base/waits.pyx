@@ -59,10 +59,10 @@ cdef unsigned long COLLECTOR = 0        # the thread that collects garbage; 0: n
 
 def _forked() -> None:
     """In a child the thread that forked is the main one."""
-    global COLLECTOR, MAIN
+    global AWAKE, COLLECTOR, MAIN
     HOLDING.clear()
     BUSY.clear()
-    COLLECTOR = 0
+    AWAKE = COLLECTOR = 0
     if me() != MAIN:
         HELD.clear()
         MAIN = me()

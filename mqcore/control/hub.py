@@ -12,6 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mqcore.base.living import Living
@@ -384,11 +385,16 @@ def _at_exit() -> None:
     cores = [links.core for links in open_ones]
     program_ends(max((math.inf if links.options["linger"] is None else links.options["linger"]
                       for links in open_ones), default=0))
-    side_by_side(*(links.close for links, core in zip(open_ones, cores, strict=True)
-                   if core is not None))
-    for hub, its_own in ending:
-        _ended(hub, its_own)
-    program_ends()
+    lingering = [links for links, core in zip(open_ones, cores, strict=True) if core is not None]
+    try:
+        side_by_side(*(links.close for links in lingering))
+    except BaseException:       # Ctrl-C: what has not been sent stays behind, and is reported
+        side_by_side(*(partial(links.close, 0) for links in lingering))
+        raise
+    finally:
+        for hub, its_own in ending:
+            _ended(hub, its_own)
+        program_ends()
 
 
 def _ended(hub: Hub, closed: list[Any]) -> None:

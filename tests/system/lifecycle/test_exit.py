@@ -359,6 +359,22 @@ def test_ctrl_c_in_the_middle_of_close_and_again():
     assert status == 0 and out == "interrupted\n" and err == "", (status, out, err)
 
 
+def test_ctrl_c_while_all_contexts_linger_at_the_end_says_what_is_lost():
+    process = start("""
+        import atexit
+        pushes = [mqcore.Context().socket("push", linger=60) for _ in range(3)]
+        for push in pushes:
+            push.connect("tcp://127.0.0.1:1")
+            push.send(b"x")
+        atexit.register(print, "ready", flush=True)     # what is registered last comes first
+        """)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, _, err = finish(process, 10)
+    assert err.count("1 message(s) could not be delivered") == 3, err
+
+
 def test_a_handler_that_closes_the_socket_that_is_being_closed():
     process = start("""
         push = mqcore.Push(connect="tcp://127.0.0.1:1")
