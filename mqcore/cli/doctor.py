@@ -69,6 +69,8 @@ def split_host(address: str) -> tuple[str, str]:
 
 def look_up(address: str) -> tuple[list[tuple[int, tuple[object, ...]]], Line]:
     host, port = split_host(address)
+    if not port.isascii() or not port.isdigit() and port != "*":
+        raise Broken("name", f"{port!r} is not a port", "write a number from 1 to 65535 there")
     if host == "*" or port in ("0", "*"):
         raise Broken(
             "name",

@@ -121,6 +121,8 @@ def test_what_is_wrong_on_the_wire(say, step, found):
     [
         ("tcp://127.0.0.1", "name", "host:port"),
         ("tcp://*:5555", "name", "listens"),
+        ("tcp://127.0.0.1:5555#here", "name", "'5555#here' is not a port"),
+        ("tcp://127.0.0.1:http", "name", "'http' is not a port"),
         ("tcp://no-such-host.invalid:5555", "name", "not known"),
         ("ipc:///nowhere/at/all", "port", "No such file"),
         ("inproc://x", "url", "outside"),
