@@ -89,7 +89,7 @@ class Draining:
         if node.closed:
             return True
         if node.requests.pending > node.requests.late or not self.arrived() \
-                or any(service.busy for service in node.services.values()):
+                or any(one.busy for one in (*node.services.values(), *node.stopped)):
             return False
         self._patience.look(time.monotonic())
         if not marks:

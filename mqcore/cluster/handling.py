@@ -76,9 +76,10 @@ def in_its_thread(function: Callable[..., Any], *args: Any) -> Any:
 
 def itself(task: Any = None) -> Handler | None:
     """The handler that makes this call, in its own thread or in this task. What it waits for must
-    not wait for its end."""
+    not wait for its end. A plain method may run a loop with other nodes, and theirs, in its thread:
+    the innermost counts."""
     here = threading.get_ident()
-    return next((one for one in around()
+    return next((one for one in reversed(around())
                  if one.thread == here or task is not None and one.task is task), None)
 
 

@@ -75,6 +75,7 @@ class Core:
         self.zone, self.version, self._udp = exact(zone), exact(version), flag_of(udp, "udp")
         self._url = url and exact(url)
         self.services: dict[str, Service] = {}
+        self.stopped: set[Service] = set()      # of those, what has not ended its requests
         self.counts: dict[str, int] = {}
         self.rejections = Rejections(lambda *event, **at: self.directory.event(*event, **at))
         self.draining = self.begun = self.closed = self.ended = False

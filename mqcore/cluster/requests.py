@@ -223,11 +223,11 @@ class Requests:
         return Overloaded(f"all {len(tried)} members of {service!r} that were asked are at their "
                           "limit, drain, or take none", service=service, tried=len(tried))
 
-    def _again(self, call: Call, otherwise: Exception) -> None:
+    def _again(self, call: Call, otherwise: Exception, free: bool = False) -> None:
         """One attempt has failed. Try the next member, if the budget allows."""
         if call.done or call.attempts:
             return              # another attempt is still out
-        if not self.node.budget.take():
+        if not free and not self.node.budget.take():
             call.finish(b"", otherwise)
         elif self._launch(call, lost=otherwise if isinstance(otherwise, MemberLost) else None):
             self.counts["retries"] += 1
@@ -270,7 +270,9 @@ class Requests:
             call.unserved += frame.status == frames.NO_SERVICE
             self._again(call, Overloaded(
                 f"a member of {call.service!r} {_REFUSED[frame.status]}, and the retry budget is "
-                "spent", service=call.service, tried=len(call.tried)))
+                "spent", service=call.service, tried=len(call.tried)),
+                # no repetition, as in offered()
+                free=frame.status == frames.DRAINING)
             return
         now = time.monotonic()
         if frame.status == frames.LOST:

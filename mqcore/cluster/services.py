@@ -399,6 +399,7 @@ class Service:
         if self.node.services.get(self.name) is self:
             del self.node.services[self.name]
             self.node.announce()
+        self.node.stopped = {one for one in {*self.node.stopped, self} if one.busy}
 
     async def astop(self, timeout: float | None = 5.0) -> bool:
         """Take nothing new, wait up to `timeout` seconds for what runs. A handler that makes this

@@ -1,6 +1,7 @@
 """Handlers that stop services: their own, each other's, those of another node, and with requests
 that wait behind them."""
 
+import asyncio
 import random
 import time
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
+from mqcore.errors import StateError
 
 pytestmark = pytest.mark.keeps(threads=12, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
@@ -87,6 +89,86 @@ def test_requests_that_wait_behind_a_handler_that_stops_its_service_go_to_others
         accounts = services[0].requests.accounts()
         assert (accounts["waiting"], accounts["running"], accounts["done"]) == (0, 0, 1)
         assert accounts["offered"] == accounts["done"] + accounts["refused"]
+
+    run(main)
+
+
+def test_as_many_as_wait_go_to_others(once, key):
+    """They have not run: this is no repetition, of which there is a budget."""
+    async def main():
+        answers, services = [], []
+
+        async def ask():
+            answers.append(await net.arequest("s", b"", timeout=LIMIT))
+
+        async def stopping(_):
+            while services[0].requests.load < 200:
+                await sleep(0.001)
+            await net.await_members("s", 2, timeout=LIMIT)
+            return repr(await services[0].astop(None)).encode()
+
+        async def answering(_):
+            return b"other"
+
+        async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=[net.url]) as one, \
+                cluster.ajoin(key, seeds=[net.url]) as two:
+            services.append(one.aserve("s", SimpleNamespace(request=stopping), concurrency=1))
+            async with services[0]:
+                await net.await_members("s", timeout=LIMIT)
+                for _ in range(200):
+                    net.loop.spawn(ask)
+                assert await one.until(lambda: services[0].requests.load == 200, LIMIT)
+                async with two.aserve("s", SimpleNamespace(request=answering)):
+                    assert await net.until(lambda: len(answers) == 200, LIMIT)
+        assert sorted(answers) == [b"True"] + [b"other"] * 199
+
+    once(main)
+
+
+@pytest.mark.parametrize("what, answer", [("stop", b"True"), ("drain", b"StateError")])
+def test_a_plain_handler_that_runs_a_loop_with_a_node_of_its_own(once, key, what, answer):
+    """Whose handler makes the call, in the same thread."""
+    async def inner():
+        async with cluster.ajoin(cluster.Key.generate()) as node:
+            async def request(_):
+                try:
+                    return repr(await (service.astop(None) if what == "stop" else
+                                       node.adrain(None))).encode()
+                except StateError as error:
+                    return type(error).__name__.encode()
+
+            service = await node.aserve("in", SimpleNamespace(request=request)).astart()
+            return await node.arequest("in", b"", timeout=LIMIT)
+
+    async def main():
+        outer = SimpleNamespace(request=lambda _: asyncio.run(inner()))
+        async with cluster.ajoin(key) as node, node.aserve("out", outer):
+            assert await node.arequest("out", b"", timeout=LIMIT) == answer
+
+    once(main)
+
+
+def test_a_drain_waits_for_what_a_stopped_service_still_runs(run, key):
+    async def main():
+        begun, answers = [], []
+
+        async def request(_):
+            begun.append(1)
+            await sleep(0.3)
+            return b"done"
+
+        async def ask():
+            answers.append(await net.arequest("s", b"", timeout=LIMIT))
+
+        async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=[net.url]) as one:
+            service = await one.aserve("s", SimpleNamespace(request=request)).astart()
+            await net.await_members("s", timeout=LIMIT)
+            net.loop.spawn(ask)
+            assert await one.until(lambda: begun, LIMIT)
+            assert await service.astop(0) is False
+            assert await one.adrain(LIMIT) is True
+            assert await net.until(lambda: answers, LIMIT)
+        assert answers == [b"done"]
 
     run(main)
 
