@@ -12,6 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -389,12 +390,21 @@ def _at_exit() -> None:
     try:
         side_by_side(*(links.close for links in lingering))
     except BaseException:       # Ctrl-C: what has not been sent stays behind, and is reported
-        side_by_side(*(partial(links.close, 0) for links in lingering))
+        for links in lingering:
+            _despite_all(partial(links.close, 0))
         raise
     finally:
         for hub, its_own in ending:
-            _ended(hub, its_own)
+            _despite_all(partial(_ended, hub, its_own))
         program_ends()
+
+
+def _despite_all(call: Callable[[], Any]) -> None:
+    """Again if Ctrl-C interrupts it, which a shell or a wrapper may send more than once."""
+    for _ in range(100):
+        with suppress(KeyboardInterrupt):
+            call()
+            return
 
 
 def _ended(hub: Hub, closed: list[Any]) -> None:

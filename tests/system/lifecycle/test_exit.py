@@ -359,7 +359,8 @@ def test_ctrl_c_in_the_middle_of_close_and_again():
     assert status == 0 and out == "interrupted\n" and err == "", (status, out, err)
 
 
-def test_ctrl_c_while_all_contexts_linger_at_the_end_says_what_is_lost():
+@pytest.mark.parametrize("pauses", [[0.3], [0.3, 0.001], [0.3, 0.003, 0.003], [0.3] + [0.001] * 9])
+def test_ctrl_c_while_all_contexts_linger_at_the_end_says_what_is_lost(pauses):
     process = start("""
         import atexit
         pushes = [mqcore.Context().socket("push", linger=60) for _ in range(3)]
@@ -369,10 +370,11 @@ def test_ctrl_c_while_all_contexts_linger_at_the_end_says_what_is_lost():
         atexit.register(print, "ready", flush=True)     # what is registered last comes first
         """)
     assert process.stdout.readline() == "ready\n"
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
+    for pause in pauses:
+        time.sleep(pause)
+        process.send_signal(signal.SIGINT)
     _, _, err = finish(process, 10)
-    assert err.count("1 message(s) could not be delivered") == 3, err
+    assert err.count("1 message(s) could not be delivered") >= 3, err
 
 
 def test_a_handler_that_closes_the_socket_that_is_being_closed():
