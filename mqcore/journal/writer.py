@@ -313,7 +313,7 @@ class Writer(WriterCore):
         """Remove the segments that retention gives up; their first offsets. The writer does so by
         itself after each rotation and once a minute."""
         self._same_process()
-        with self._retaining:
+        with AT_REST, self._retaining:
             self._prepare_removal()
             removed = self._remove_old()
             self._save_producers()
@@ -413,7 +413,7 @@ class Writer(WriterCore):
     def _adopt_producers(self, offset: int, rows: bytes) -> None:
         """Of the journal that this one copies: what it remembers of messages below an offset, which
         are durable here."""
-        with self._retaining:       # retention may save more meanwhile
+        with AT_REST, self._retaining:      # retention may save more meanwhile
             self._check_open()
             self._save(*merged(self._folder, self._journal, offset, rows, *self._most))
 
