@@ -22,6 +22,7 @@ from mqcore.cli import doctor_keys, doctor_options
 from mqcore.cli import zmtp_hello as hello
 from mqcore.cli.format import as_text
 from mqcore.cli.keys import for_a_client
+from mqcore.spi.inet import parse as read_address
 from mqcore.spi.url import parse
 
 PINGS = 5
@@ -55,34 +56,25 @@ class Broken(Exception):
 # -- name and port -------------------------------------------------------------------------------
 
 
-def split_host(address: str) -> tuple[str, str]:
-    address = address.rpartition(";")[2]  # a source address before ";" does not concern the peer
-    host, colon, port = address.rpartition(":")
-    if not colon or not host:
-        raise Broken(
-            "name",
-            f"{address!r} is not host:port",
-            "write it like tcp://127.0.0.1:5555 or tcp://[::1]:5555",
-        )
-    return host.removeprefix("[").removesuffix("]"), port
-
-
 def look_up(address: str) -> tuple[list[tuple[int, tuple[object, ...]]], Line]:
-    host, port = split_host(address)
-    if not port.isascii() or not port.isdigit() and port != "*":
-        raise Broken("name", f"{port!r} is not a port", "write a number from 1 to 65535 there")
-    if host == "*" or port in ("0", "*"):
+    peer = address.rpartition(";")[2]   # behind the source address
+    if peer.startswith("*:") or peer.endswith((":0", ":*")):
         raise Broken(
             "name",
             f"{address} is where a socket listens, not an address to connect to",
             "use the actual address, which bind() returns and `mq cat --bind` prints",
         )
     try:
+        host, port, _ = read_address(address, "connect")[1]
+    except mq.AddressError as error:
+        raise Broken("name", f"{address!r}: {error.text}", error.hint or
+                     "write it like tcp://127.0.0.1:5555 or tcp://[::1]:5555") from None
+    try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
+    except (socket.gaierror, UnicodeError) as error:    # the latter: a label is empty or too long
         raise Broken(
             "name",
-            f"{host} is unknown: {error.strerror}",
+            f"{host} is unknown: {error.strerror if isinstance(error, OSError) else error}",
             "check the spelling; `getent hosts` asks the system the same question; "
             "or use the IP address instead of the name",
         ) from None
