@@ -405,7 +405,8 @@ class Service:
         """Take nothing new, wait up to `timeout` seconds for what runs. A handler that makes this
         call does not wait for itself, nor for other handlers that make it; if only such handlers
         run, requests that wait behind them are refused, and go to other members. True: nothing else
-        was left. If another call starts the service again meanwhile, it goes on."""
+        was left. If another call starts the service again meanwhile, it goes on, and this waits no
+        longer."""
         return await self._stop(timeout, itself(self.node.loop.this_task()))
 
     async def _stop(self, timeout: float | None, caller: Handler | None) -> bool:
@@ -418,7 +419,8 @@ class Service:
             self.node.announce()
         with stopping(caller):
             try:
-                await self.node.until(lambda: self.node.closed or self._idle(caller), timeout)
+                await self.node.until(lambda: (self.node.closed or self._idle(caller)
+                                               or turn != self._turn), timeout)
                 return self._idle(caller)
             finally:
                 self._withdraw(turn)

@@ -209,6 +209,45 @@ def test_broadcasts_that_wait_behind_a_handler_that_stops_its_service_are_counte
     run(main)
 
 
+@pytest.mark.parametrize("within", [True, False], ids=["a handler", "a task"])
+def test_a_stop_ends_when_the_service_starts_again(run, key, within):
+    async def main():
+        running, stopped, release = [], [], []
+
+        async def request(req):
+            running.append(req)
+            if within and req.body == b"stop":
+                stopped.append(await service.astop(None))
+            while not release:
+                await sleep(0.001)
+            return req.body
+
+        async def ask(body):
+            await net.arequest("s", body, timeout=LIMIT)
+
+        async def stop():
+            stopped.append(await service.astop(None))
+
+        async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=[net.url]) as one:
+            service = one.aserve("s", SimpleNamespace(request=request), concurrency=2)
+            async with service:
+                await net.await_members("s", timeout=LIMIT)
+                for body in (b"run", b"stop") if within else (b"run",):
+                    net.loop.spawn(ask, body)
+                    assert await net.until(lambda: running and running[-1].body == body, LIMIT)
+                if not within:
+                    one.loop.spawn(stop)
+                assert await net.until(lambda: service.draining, LIMIT)
+                assert not await service.astop(0)
+                await service.astart()
+                assert await net.until(lambda: stopped, LIMIT)
+                assert stopped == [False] and not service.draining
+                release.append(True)
+                assert await net.until(lambda: not service.busy, LIMIT)
+
+    run(main)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_handlers_that_stop_services_at_random(run, key, seed):
     """All stops end, and each request is answered or refused."""
