@@ -45,12 +45,20 @@ cdef inline void fq_fini(FairQueue* fq) noexcept nogil:
 
 
 cdef inline void _fq_fetch(FairQueue* fq) noexcept nogil:
-    """Prefetch the next peer's message. It lies in the cache of the thread that read it from the
-    network, and the application is still busy with the message before it."""
-    cdef Pipe* p = ring_after(&fq.ring, 1)
+    """Prefetch what the next turns read, while the application is busy with the message before
+    them. With many peers all of it is in memory, or in the cache of the thread that wrote it, and
+    each step needs an address from the one before it: the third peer's pipe, the second one's lane,
+    and the next one's message."""
+    cdef Pipe* p = ring_after(&fq.ring, 2)
+    if p != NULL:
+        prefetch(&p.inn)
+        prefetch(&p.delivered)
+    p = ring_after(&fq.ring, 1)
     if p != NULL:
         prefetch(&p.inn.q.q.begin_chunk)
         prefetch(&p.inn.q.r)
+        prefetch(&p.inn.r_msgs)
+        prefetch(&p.inn.p_msgs)
     p = ring_front(&fq.ring)
     if p != NULL and not p.inn.conflate:
         prefetch(yqueue_front(&p.inn.q.q))

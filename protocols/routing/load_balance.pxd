@@ -13,16 +13,17 @@ strategy is called for each message, by `choice`, and the rings are empty then.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport strcmp
 
-from mqcore.base.includes cimport lowest_bit
+from mqcore.base.includes cimport lowest_bit, prefetch
 from mqcore.base.message cimport Msg
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_INVALID, MQ_NOMEM, MQ_OK, MQ_UNSUPPORTED
+from mqcore.base.yqueue cimport yqueue_back
 from mqcore.protocols.routing.choice cimport (
     Choice, choice_begin, choice_can_send, choice_end, choice_fini, choice_join, choice_leave,
     choice_send, choice_silence, choice_writable,
 )
 from mqcore.protocols.routing.ring cimport (
-    MARK_GONE, Ring, ring_drop, ring_fini, ring_front, ring_join, ring_leave, ring_place, ring_put,
-    ring_take, ring_turn,
+    MARK_GONE, Ring, ring_after, ring_drop, ring_fini, ring_front, ring_join, ring_leave,
+    ring_place, ring_put, ring_take, ring_turn,
 )
 from mqcore.spi.pattern cimport EV_FAILED_BACK, EV_FAILED_OVER
 from mqcore.spi.pipe cimport Host, Pipe, pipe_has_room, pipe_write
@@ -302,6 +303,28 @@ cdef inline Pipe* lb_front(LoadBalance* lb) noexcept nogil:
     return NULL
 
 
+cdef inline void _lb_fetch(Ring* ring) noexcept nogil:
+    """Prefetch what the next turns write to, as _fq_fetch does for reading: the third peer's pipe,
+    the second one's lane and connection, and the next one's place for a message."""
+    cdef Pipe* p = ring_after(ring, 2)
+    if p != NULL:
+        prefetch(&p.out)
+        prefetch(&p.offered)
+        prefetch(&p.far)
+    p = ring_after(ring, 1)
+    if p != NULL:
+        prefetch(&p.out.q.q.back_chunk)
+        prefetch(&p.out.q.w)
+        prefetch(&p.out.q.c)
+        prefetch(&p.out.hwm_msgs)
+        prefetch(&p.out.p_msgs)
+        prefetch(p.far)
+    p = ring_front(ring)
+    if p != NULL and not p.out.conflate:
+        prefetch(p.out.q.q.end_chunk)
+        prefetch(yqueue_back(&p.out.q.q))
+
+
 cdef inline int lb_send(LoadBalance* lb, Msg* parts, size_t n, Pipe** taker) noexcept nogil:
     """MQ_OK and the pipe that took it; MQ_AGAIN: no peer; MQ_FULL: all full; MQ_INVALID: several
     parts for a conflating lane; MQ_NOMEM. Only MQ_OK moves anything."""
@@ -321,6 +344,7 @@ cdef inline int lb_send(LoadBalance* lb, Msg* parts, size_t n, Pipe** taker) noe
             continue
         if rc == MQ_OK:
             ring_turn(&lb.rings[lb_place(p)])
+            _lb_fetch(&lb.rings[lb_place(p)])
             taker[0] = p
         return rc
 
