@@ -26,7 +26,7 @@ ZMTP = ("mqcore", "pyzmq", "pyomq")
 TAKE_PART = {"subscriptions": ("mqcore", "pyzmq"), "io-threads": ("mqcore",)}
 IO_CORES = 16
 LONG = 120.0
-QUICK = ("through a device, one way", "fan-out to 10,", "fan-in", "99 quiet")
+QUICK = ("through a device, one way", "fan-out to 10,", "fan-in from 100,", "99 quiet")
 
 
 def jain(shares: list[float]) -> float:
@@ -171,7 +171,10 @@ def rows(quick: bool) -> list[Row]:
             row("fan-out", f"fan-out to {n}, {size} B", "deliveries/s", fan_out, n, size, **faster)
             for n, size in ((1, 16), (10, 16), (100, 16), (100, 1024))
         ),
-        row("fan-in", "fan-in from 100, 16 B", "/s", fan_in, 100, 16, **faster),
+        *(
+            row("fan-in", f"fan-in from {n:,}, 16 B", "/s", fan_in, n, 16, rounds=rounds, **faster)
+            for n, rounds in ((100, 5), (1, 3), (4000, 3))
+        ),
         row("io-threads", "8 peers, 1 KiB, 4 I/O threads to 1", "times", io_threads, 8, 4, 1024,
             **faster),
         row("quiet", "99 quiet peers beside a flooding one", "us p99", quiet, 99, rounds=3),

@@ -45,7 +45,6 @@ TUNED_HWM = 100_000
 MINE = {"mqcore": "native", "mqcore, many a call": "many"}
 LIBZMQ = {"libzmq": 0, f"libzmq, marks at {TUNED_HWM:,}": TUNED_HWM}
 SIZES = (16, 100, 1 << 10, 64 << 10)
-BUDGETS = {16: 4.0, 100: 2.0, 1 << 10: 2.5}  # one way, mqcore's rate to libzmq's
 
 
 class Program(Process):
@@ -203,8 +202,6 @@ def row(result: dict, name: str) -> str:
     tail = shown(kind, s["p99"]) if "p99" in s else ""
     calls = f"{s['writes']:.2g}; {s['reads']:.2g}" if "writes" in s else ""
     ratio = f"{s['ratio']:.2f}" if "ratio" in s else ""
-    if name == "mqcore" and kind == "thr" and ratio and result["size"] in BUDGETS:
-        ratio += f" (to reach: {BUDGETS[result['size']]:g})"
     return (
         f"| {result['name']} | {name} | {shown(kind, s['median'])} "
         f"| {shown(kind, s['low'])} to {shown(kind, s['high'])} | {tail} | {s['cpu'] * 1e6:.3g} "

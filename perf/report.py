@@ -255,8 +255,9 @@ def headlines(results: dict, wanted: list[str]) -> str:
 Tables = dict[str, Callable[[list[dict]], str]]
 
 
-def text(about: dict, results: dict, tables: Tables) -> str:
-    """`tables`: how the results of a group are shown, where neither usual way fits."""
+def text(about: dict, results: dict, tables: Tables, last: str = "") -> str:
+    """`tables`: how the results of a group are shown, where neither usual way fits. `last`: a
+    section of its own, behind all groups."""
     parts = [head(about)]
     for group, some in results.items():
         if not some:
@@ -267,12 +268,13 @@ def text(about: dict, results: dict, tables: Tables) -> str:
         parts.append(tables.get(group, usual)(some))
         if usual is pair_table:
             parts += filter(None, [build_table(some)])
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *filter(None, [last])])
 
 
-def write(folder: Path, name: str, about: dict, results: dict, tables: Tables | None = None) -> str:
+def write(folder: Path, name: str, about: dict, results: dict, tables: Tables | None = None,
+          last: str = "") -> str:  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    made = text(about, results, tables or {})
+    made = text(about, results, tables or {}, last)
     (folder / f"{name}.md").write_text(f"{made}\n")
     (folder / f"{name}.json").write_text(json.dumps({"about": about, **results}, indent=1) + "\n")
     return made

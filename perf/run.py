@@ -5,7 +5,8 @@
 
 Writes perf/results/DATE.json, DATE.md and DATE.svg (DATE-quick with --quick). Each group has its
 minutes, and the next group gets what is left of them. Rows without time left are skipped and
-reported. `--row` selects rows whose names contain the text, `--list` prints the names.
+reported. `--row` selects rows whose names contain the text, `--list` prints the names. What misses
+its goal (budgets.py) is listed; the status is 1 if a budget is broken, unless --even-if-busy.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+import budgets
 import native
 import plots
 import report
@@ -201,12 +203,12 @@ def read_arguments() -> argparse.Namespace:
     return options
 
 
-def main() -> None:
+def main() -> int:
     options = read_arguments()
     some = chosen(options)
     if options.list:
         show(some, options)
-        return
+        return 0
     about = {**machine(), **quiet_or_exit(options.even_if_busy), "rounds": options.rounds}
     start, results, share = time.monotonic(), {}, 0.0
     total = sum(group.minutes for group in some)
@@ -218,8 +220,13 @@ def main() -> None:
     about["took"] = time.monotonic() - start
     name = options.name or time.strftime("%Y-%m-%d") + ("-quick" if options.quick else "")
     tables = {group.name: group.table for group in some if group.table}
-    print(report.write(options.folder, name, about, results, tables))
+    judged = budgets.judged(results)
+    last = f"## Budgets and goals\n\n{budgets.table(judged)}" if judged else ""
+    print(report.write(options.folder, name, about, results, tables, last))
     plots.draw(options.folder / f"{name}.json")
+    if judged:
+        print(budgets.summary(judged), file=sys.stderr)
+    return int(budgets.broken(judged) and not options.even_if_busy)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,15 @@ def picture(results: dict[str, Any]) -> str:
     return "![mqcore and the fastest peer, side by side](docs/assets/speed.svg)"
 
 
-FIGURES = (("free", "*-free.json", free), ("figures", "????-??-??.json", rows_of(HEADLINES)),
+def goals(results: dict[str, Any]) -> str:
+    budgets = import_module("budgets")
+
+    return str(budgets.table(budgets.judged(results)))
+
+
+FIGURES = (("free", "*-free.json", free), ("free goals", "*-free.json", goals),
+           ("figures", "????-??-??.json", rows_of(HEADLINES)),
+           ("goals", "????-??-??.json", goals),
            ("transports", "*-transports.json", rows_of(TRANSPORTS)),
            ("wires", "*-wires.json", wires),
            ("alias", "*-zmq-alias.json", alias))

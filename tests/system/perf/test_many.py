@@ -12,7 +12,7 @@ TINY = ("--lib", "mqcore", "--rounds", 1, "--seconds", 0.05, "--even-if-busy")
 ROWS = {
     "device": "device",
     "fan-out": "fan-out",
-    "fan-in": "fan-in",
+    "fan-in": "fan-in from 100,",
     "quiet": "quiet",
     "connections": "1,000 idle",
     "subscriptions": "10,000 subscriptions",
