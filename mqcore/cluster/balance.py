@@ -8,7 +8,8 @@ that remain, two random ones are compared (power of two choices, Mitzenmacher 20
 
 so that a slow or busy member gets less without a count for all. While nothing is in flight, the
 latency of a member halves every FADE seconds, so that one that was slow once is tried again, by one
-request. A burst after a pause thus goes to all. With `key`, rendezvous hashing (Thaler and
+request. A burst after a pause thus goes to all. A member that has answered nothing yet is tried by
+one request at once, and if that gets no answer, by another one some seconds later. With `key`, rendezvous hashing (Thaler and
 Ravishankar 1998) chooses instead: one key goes to one member as long as that member is there.
 
 A member that fails EJECT times in a row is ejected for a time that grows with each ejection. At
@@ -30,7 +31,7 @@ EJECTED = 30.0          # seconds, times the number of ejections in succession
 EJECTED_MAX = 300.0
 PROBE = 5.0             # seconds between two requests to an ejected member with a new link
 NEVER = float("inf")
-SMOOTH = 0.1            # weight of the newest latency
+SMOOTH = 0.1            # weight of the newest latency; more, the longer ago the one before it is
 UNKNOWN = 1e-3          # seconds: latency of a member that has answered nothing yet
 FADE = 2.0              # seconds
 RETRIES = 0.1           # of the requests
@@ -38,14 +39,21 @@ RESERVE = 10.0          # retries that are always possible after a pause
 RESERVE_MAX = 100.0
 
 
+def faded(seconds: float) -> float:
+    """The share that is left after this time."""
+    return float(0.5 ** (seconds / FADE))
+
+
 class Score:
     """What this node knows of one service at one member."""
 
-    __slots__ = ("at", "ejections", "failures", "in_flight", "latency", "load", "probe", "until")
+    __slots__ = ("asked", "at", "ejections", "failures", "in_flight", "latency", "load", "probe",
+                 "until")
 
     def __init__(self) -> None:
         self.latency = 0.0      # seconds, smoothed; 0: unknown
         self.at = 0.0           # when it was last answered
+        self.asked = -NEVER     # when a request was last sent to it
         self.in_flight = 0      # of this node
         self.load = 0           # as last reported, of all nodes
         self.failures = 0       # in a row
@@ -55,6 +63,7 @@ class Score:
 
     def sent(self, now: float) -> None:
         self.in_flight += 1
+        self.asked = now
         if self.probe <= now:
             self.probe = now + PROBE
 
@@ -69,9 +78,9 @@ class Score:
 
     def answered(self, seconds: float, load: int, now: float) -> None:
         self.in_flight -= 1
+        newest = 1 - (1 - SMOOTH) * faded(now - self.at)     # 1 after a pause
+        self.latency += (newest if self.latency else 1) * (seconds - self.latency)
         self.at = now
-        self.latency = seconds if not self.latency else \
-            self.latency + SMOOTH * (seconds - self.latency)
         self.load = load
         self.failures = 0
         if self.probe < NEVER:      # ejected before it got the link
@@ -108,14 +117,18 @@ class Score:
 
     def expected(self, now: float) -> float:
         """Seconds until an answer. 0: unknown. It fades while none comes."""
-        return self.latency * float(0.5 ** ((now - self.at) / FADE))
+        return self.latency * faded(now - self.at)
 
     def cost(self, weight: float, now: float) -> float:
         if self.probe <= now:
             return 0.0
         others = max(0, self.load - self.in_flight)
-        latency = UNKNOWN if not self.latency else \
-            self.latency if self.in_flight else self.expected(now)
+        if self.in_flight:
+            latency = self.latency or UNKNOWN
+        elif self.latency:
+            latency = self.expected(now)
+        else:       # a fast member beside it would keep it unknown
+            latency = UNKNOWN * faded(now - self.asked)
         return latency * (self.in_flight + others + 1) / max(weight, 1e-9)
 
 

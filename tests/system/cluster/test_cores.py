@@ -79,6 +79,8 @@ def test_ejection_spares_half():
         for number in range(5):
             member.score("s").sent(0.0)
             assert member.score("s").failed(100.0) is (number == 4)
+    those[3].score("s").sent(0.0)           # as the others: one that was never asked comes first
+    those[3].score("s").released()
     assert {balancer.choose(those, "s", 101.0) for _ in range(50)} >= {those[3]}
     chosen = {balancer.choose(those, "s", 101.0) for _ in range(200)}
     assert len(chosen) == 2                 # of three that failed, two are out

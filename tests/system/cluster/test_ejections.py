@@ -213,3 +213,56 @@ def test_a_burst_after_a_pause_goes_to_all():
     for _ in range(64):
         balancer.choose(those, "it", 40.0).score("it").sent(0.0)
     assert abs(scores[0].in_flight - scores[1].in_flight) < 5
+
+
+def pair():
+    """Two members that were never asked, and what chooses."""
+    def member():
+        score, record = balance.Score(), SimpleNamespace(
+            zone="", services={"s": SimpleNamespace(weight=1.0, hops=0)})
+        return SimpleNamespace(score=lambda _: score, record=record, known=score)
+
+    chooser = balance.Balancer("", random.Random(4))
+    one, other = member(), member()
+    return one, other, lambda now: chooser.choose([one, other], "s", now)
+
+
+def answers(member, seconds, *times):
+    for now in times:
+        member.known.sent(now - seconds)
+        member.known.answered(seconds, 0, now)
+
+
+def test_a_member_that_has_answered_nothing_yet_is_tried_beside_a_fast_one():
+    """By one request at a time. If that is lost, or withdrawn because another one answered sooner,
+    the next one comes some seconds later."""
+    new, fast, chosen = pair()
+    for now, end in ((10.0, new.known.failed), (30.0, lambda now: new.known.released())):
+        answers(fast, 0.0001, now)
+        assert chosen(now) is new
+        new.known.sent(now)
+        assert chosen(now) is fast
+        end(now + 0.1)
+        answers(fast, 0.0001, now + 0.2)
+        assert chosen(now + 0.2) is fast
+
+
+def test_a_member_that_stood_still_once_is_as_good_as_others_when_it_answers_again():
+    """What it took before says little after a pause."""
+    stood, fast, chosen = pair()
+    answers(stood, 6.0, 10.0)
+    answers(fast, 0.0003, 12.0)
+    assert chosen(12.0) is fast
+    answers(fast, 0.0003, 45.0)
+    assert chosen(45.0) is stood            # by one request
+    answers(stood, 0.0002, 45.1)
+    answers(fast, 0.0003, 45.2)
+    assert chosen(45.2) is stood
+
+
+def test_one_slow_answer_among_many_says_little():
+    one, other, chosen = pair()
+    answers(one, 0.001, *(10 + n / 1000 for n in range(100)))
+    answers(other, 0.0015, *(10 + n / 1000 for n in range(100)))
+    answers(one, 0.002, 10.101)
+    assert chosen(10.102) is one
