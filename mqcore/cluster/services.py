@@ -405,8 +405,8 @@ class Service:
         """Take nothing new, wait up to `timeout` seconds for what runs. A handler that makes this
         call does not wait for itself, nor for other handlers that make it; if only such handlers
         run, requests that wait behind them are refused, and go to other members. True: nothing else
-        was left. If another call starts the service again meanwhile, it goes on, and this waits no
-        longer."""
+        was left. If another call starts the service again meanwhile, it goes on, and a handler
+        waits no longer: what comes next might wait for its end."""
         return await self._stop(timeout, itself(self.node.loop.this_task()))
 
     async def _stop(self, timeout: float | None, caller: Handler | None) -> bool:
@@ -420,7 +420,8 @@ class Service:
         with stopping(caller):
             try:
                 await self.node.until(lambda: (self.node.closed or self._idle(caller)
-                                               or turn != self._turn), timeout)
+                                               or caller is not None and turn != self._turn),
+                                      timeout)
                 return self._idle(caller)
             finally:
                 self._withdraw(turn)
