@@ -9,8 +9,10 @@ that remain, two random ones are compared (power of two choices, Mitzenmacher 20
 so that a slow or busy member gets less without a count for all. While nothing is in flight, the
 latency of a member halves every FADE seconds, so that one that was slow once is tried again, by one
 request. A burst after a pause thus goes to all. A member that has answered nothing yet is tried by
-one request at once, and if that gets no answer, by another one some seconds later. With `key`, rendezvous hashing (Thaler and
-Ravishankar 1998) chooses instead: one key goes to one member as long as that member is there.
+one request at once, and if that gets no answer, by another one some seconds later.
+
+With `key`, rendezvous hashing (Thaler and Ravishankar 1998) chooses instead: one key goes to one
+member as long as that member is there.
 
 A member that fails EJECT times in a row is ejected for a time that grows with each ejection. At
 most half of a service's members are ejected at once. If the member gets a new link meanwhile, it

@@ -61,18 +61,6 @@ def test_slow_members_get_less():
     assert counts[0] < min(counts[1:]) / 2
 
 
-def test_a_member_that_was_slow_once_is_tried_again():
-    slow, fast = members(1.0, 1.0)
-    balancer = Balancer("", random.Random(4))
-    for member, latency in ((slow, 0.5), (fast, 0.001)):
-        member.score("s").sent(0.0)
-        member.score("s").answered(latency, 0, 10.0)
-    assert balancer.choose([slow, fast], "s", 10.5) is fast
-    fast.score("s").sent(0.0)
-    fast.score("s").answered(0.001, 0, 39.0)
-    assert balancer.choose([slow, fast], "s", 39.0) is slow
-
-
 def test_ejection_spares_half():
     balancer, those = Balancer("", random.Random(2)), members(1, 1, 1, 1)
     for member in those[:3]:

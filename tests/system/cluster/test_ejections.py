@@ -247,6 +247,15 @@ def test_a_member_that_has_answered_nothing_yet_is_tried_beside_a_fast_one():
         assert chosen(now + 0.2) is fast
 
 
+def test_a_member_that_was_slow_once_is_tried_again():
+    slow, fast, chosen = pair()
+    answers(slow, 0.5, 10.0)
+    answers(fast, 0.001, 10.0)
+    assert chosen(10.5) is fast
+    answers(fast, 0.001, 39.0)
+    assert chosen(39.0) is slow
+
+
 def test_a_member_that_stood_still_once_is_as_good_as_others_when_it_answers_again():
     """What it took before says little after a pause."""
     stood, fast, chosen = pair()
