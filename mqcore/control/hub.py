@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ from mqcore.control.loop import ControlLoop
 from mqcore.errors import ContextClosed, Forked, StateError, UsageError
 
 HUBS: Living[Hub] = Living()  # for fork and exit
+MAX_FAILURES = 100  # interruptions and errors that a step of the program's end survives
 AGAIN = 0.1  # seconds between two attempts to start a thread that a guest needs
 PIN_CHECK = 0.02  # seconds between checks for Python objects that the data plane has released
 
@@ -372,47 +373,67 @@ def side_by_side(*calls: Callable[[], Any]) -> None:
 def _at_exit() -> None:
     """At the end of a program: send what is queued, within linger, and report what could not be
     sent. The sockets of all contexts linger at the same time."""
-    program_ends()          # before any of it is sealed
-    ending = []
+    ending: list[tuple[Hub, list[Any]]] = []
+    lingering: list[Any] = []
+    try:
+        program_ends()          # before any of it is sealed
+        _seal_all(ending)
+        lingering += _in_use(ending)
+        program_ends(max((math.inf if links.options["linger"] is None else links.options["linger"]
+                          for _, its_own in ending for links in its_own), default=0))
+        side_by_side(*(links.close for links in lingering))
+    except BaseException:       # Ctrl-C: what has not been sent stays behind, and is reported
+        _despite_all(partial(_seal_all, ending))
+        with ExitStack() as stack:
+            for links in lingering or _in_use(ending):
+                stack.callback(_despite_all, partial(links.close, 0))
+        raise
+    finally:
+        with ExitStack() as stack:
+            stack.callback(program_ends)
+            for hub, its_own in ending:
+                stack.callback(_despite_all, partial(_ended, hub, its_own, []))
+
+
+def _seal_all(ending: list[tuple[Hub, list[Any]]]) -> None:
+    """The hubs that end with the program, and their sockets: those that are not there yet."""
     for hub in HUBS:
         if hub.forked or hub.closed or hub._pid != os.getpid() or hub.world is not None \
-                or hub.left_behind:
+                or hub.left_behind or any(one is hub for one, _ in ending):
             continue
         hub.seal(True)      # what threads make from now on meets the end
         with hub.lock:
             ending.append((hub, [links for links in hub.sockets.values() if links.opened]))
-    open_ones = [links for _, its_own in ending for links in its_own]
-    # their user (such as a device's thread, which this ends) may release them meanwhile
-    cores = [links.core for links in open_ones]
-    program_ends(max((math.inf if links.options["linger"] is None else links.options["linger"]
-                      for links in open_ones), default=0))
-    lingering = [links for links, core in zip(open_ones, cores, strict=True) if core is not None]
-    try:
-        side_by_side(*(links.close for links in lingering))
-    except BaseException:       # Ctrl-C: what has not been sent stays behind, and is reported
-        for links in lingering:
-            _despite_all(partial(links.close, 0))
-        raise
-    finally:
-        for hub, its_own in ending:
-            _despite_all(partial(_ended, hub, its_own))
-        program_ends()
+
+
+def _in_use(ending: list[tuple[Hub, list[Any]]]) -> list[Any]:
+    """Their user (such as a device's thread, which this ends) may release them meanwhile."""
+    return [links for _, its_own in ending for links in its_own if links.core is not None]
 
 
 def _despite_all(call: Callable[[], Any]) -> None:
-    """Again if Ctrl-C interrupts it, which a shell or a wrapper may send more than once."""
-    for _ in range(100):
-        with suppress(KeyboardInterrupt):
+    """Again if Ctrl-C interrupts it, which a shell or a wrapper may send more than once, or what
+    another signal's handler raises."""
+    failures: list[BaseException] = []
+    for _ in range(MAX_FAILURES):
+        try:
             call()
-            return
+            break
+        except BaseException as error:
+            failures.append(error)
+    for failure in failures:
+        if isinstance(failure, Exception):
+            raise failure
 
 
-def _ended(hub: Hub, closed: list[Any]) -> None:
-    """`closed`: its sockets that were open when the program ended."""
+def _ended(hub: Hub, closed: list[Any], said: list[bool]) -> None:
+    """`closed`: its sockets that were open when the program ended. `said`: whether an earlier call
+    has reported what is lost."""
     lost = sum(links.report.undelivered for links in closed if links.report is not None)
-    if lost:
+    if lost and not said:
         print(f"mqcore: {lost} message(s) could not be delivered before the program ended; "
               "close() its sockets to see which, or give them a longer linger", file=sys.stderr)
+        said.append(True)
     if hub.sockets:     # a daemon thread is in the middle of making or closing one
         hub.left_behind = True
     else:
