@@ -22,6 +22,8 @@ from mqcore.cli import doctor_keys, doctor_options
 from mqcore.cli import zmtp_hello as hello
 from mqcore.cli.format import as_text
 from mqcore.cli.keys import for_a_client
+from mqcore.spi.inet import Place
+from mqcore.spi.inet import look_up as resolve
 from mqcore.spi.inet import parse as read_address
 from mqcore.spi.url import parse
 
@@ -56,7 +58,15 @@ class Broken(Exception):
 # -- name and port -------------------------------------------------------------------------------
 
 
-def look_up(address: str) -> tuple[list[tuple[int, tuple[object, ...]]], Line]:
+class Way(NamedTuple):
+    """An address to connect to, and the own one to connect from, None for any."""
+
+    family: int
+    place: Any
+    source: Any = None
+
+
+def look_up(address: str) -> tuple[list[Way], Line]:
     peer = address.rpartition(";")[2]   # behind the source address
     if peer.startswith("*:") or peer.endswith((":0", ":*")):
         raise Broken(
@@ -65,36 +75,49 @@ def look_up(address: str) -> tuple[list[tuple[int, tuple[object, ...]]], Line]:
             "use the actual address, which bind() returns and `mq cat --bind` prints",
         )
     try:
-        host, port, _ = read_address(address, "connect")[1]
+        source, peer_place = read_address(address, "connect")
     except mq.AddressError as error:
         raise Broken("name", f"{address!r}: {error.text}", error.hint or
                      "write it like tcp://127.0.0.1:5555 or tcp://[::1]:5555") from None
+    found = addresses(
+        "name", peer_place, "check the spelling; `getent hosts` asks the system the same question; "
+        "or use the IP address instead of the name")
+    ways = [Way(family, place) for family, place in found]
+    if source is not None:
+        own = dict(reversed(addresses("source", source, "the part in front of the ; is an address "
+                                      "or an interface of this machine")))
+        ways = [way._replace(source=own[way.family]) for way in ways if way.family in own]
+        if not ways:
+            raise Broken("source", f"{source.host} and {peer_place.host} have no address family in "
+                         "common", "use two IPv4 or two IPv6 addresses")
+    numbers = ", ".join(str(way.place[0]) for way in ways)
+    return ways, Line("name", f"{peer_place.host} is {numbers}")
+
+
+def addresses(step: str, place: Place, advice: str) -> list[tuple[int, Any]]:
+    """As a socket finds them."""
     try:
-        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError) as error:    # the latter: a label is empty or too long
-        raise Broken(
-            "name",
-            f"{host} is unknown: {error.strerror if isinstance(error, OSError) else error}",
-            "check the spelling; `getent hosts` asks the system the same question; "
-            "or use the IP address instead of the name",
-        ) from None
-    places: list[tuple[int, tuple[object, ...]]] = list(
-        dict.fromkeys((info[0], info[4]) for info in infos))
-    numbers = ", ".join(str(place[1][0]) for place in places)
-    return places, Line("name", f"{host} is {numbers}")
+        return list(dict.fromkeys(resolve(place)))
+    except mq.AddressError as error:    # a label is empty or too long
+        why = error.text
+    except OSError as error:
+        why = error.strerror or str(error)
+    raise Broken(step, f"{place.host} is unknown: {why}", advice)
 
 
 def reach(
-    places: list[tuple[int, tuple[object, ...]]], timeout: float, options: Mapping[str, Any]
+    ways: list[Way], timeout: float, options: Mapping[str, Any]
 ) -> tuple[socket.socket, Line]:
     failures = []
-    for family, place in places:
+    for family, place, source in ways:
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.settimeout(timeout)
         start = time.perf_counter()
         try:
             if family != socket.AF_UNIX:
                 doctor_options.apply(sock, options)
+            if source is not None:
+                leave_from(sock, source)
             sock.connect(place)
         except OSError as error:
             sock.close()
@@ -103,10 +126,23 @@ def reach(
         except doctor_options.Wrong as wrong:
             sock.close()
             raise Broken("options", wrong.found, wrong.advice) from None
+        except Broken:
+            sock.close()
+            raise
         took = (time.perf_counter() - start) * 1e3
         return sock, Line("port", f"connected to {shown(place)} in {took:.2f} ms")
     place, failure = failures[0]
     raise Broken("port", f"{shown(place)}: {failure.strerror or failure}", why_not(failure))
+
+
+def leave_from(sock: socket.socket, source: Any) -> None:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(source)
+    except OSError as error:
+        raise Broken("source", f"{shown(source)}: {error.strerror}",
+                     "the part in front of the ; must be an address of this machine (`ip addr` "
+                     "lists them), and its port, if it has one, free") from None
 
 
 def shown(place: object) -> str:
@@ -310,11 +346,11 @@ def check(url: str, timeout: float, security: mq.security.Security | None = None
     if known[scheme].refused:
         raise Broken("url", known[scheme].refused, "`mq info` lists every plug-in")
     if scheme in ("tcp", "dns"):  # of several addresses, use the first that answers
-        places, line = look_up(address)
+        ways, line = look_up(address)
         yield line
     elif scheme == "ipc":
         path = "\0" + address[1:] if address.startswith("@") else address
-        places = [(socket.AF_UNIX, path)]  # type: ignore[list-item]
+        ways = [Way(socket.AF_UNIX, path)]
         yield Line("name", "an abstract name" if path[0] == "\0" else f"{os.path.abspath(path)}")
     else:
         raise Broken(
@@ -326,7 +362,7 @@ def check(url: str, timeout: float, security: mq.security.Security | None = None
             if known[scheme].kind == "resolver"
             else "this command supports tcp and ipc",
         )
-    sock, line = reach(places, timeout, options)
+    sock, line = reach(ways, timeout, options)
     with sock:
         if sock.family != socket.AF_UNIX and (set_there := doctor_options.to_set(options)):
             yield Line("options", f"the kernel accepts {', '.join(set_there)}")

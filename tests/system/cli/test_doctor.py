@@ -131,6 +131,9 @@ def test_what_is_wrong_on_the_wire(say, step, found):
         ("tcp://a..b:5555", "name", "unknown"),
         (f"tcp://{'a' * 64}.b:5555", "name", "unknown"),
         ("tcp://no-such-host.invalid:5555", "name", "not known"),
+        ("tcp://203.0.113.9;127.0.0.1:5555", "source", "203.0.113.9"),
+        ("tcp://no-such-host.invalid;127.0.0.1:5555", "source", "not known"),
+        ("tcp://[::1];127.0.0.1:5555", "source", "no address family in common"),
         ("ipc:///nowhere/at/all", "port", "No such file"),
         ("inproc://x", "url", "outside"),
         ("dns://no-such-host.invalid:5555", "name", "not known"),
@@ -183,6 +186,14 @@ def test_options_that_the_kernel_accepts():
     assert status == 0 and [line.split()[1] for line in out.splitlines()] == [
         "name", "options", *STEPS[1:]], out
     assert "bind_device=lo, congestion_control=reno" in out
+
+
+@pytest.mark.parametrize("place", ["lo:{}", "lo;127.0.0.1:{}", "127.0.0.1;lo:{}",
+                                   "127.0.0.1:0;127.0.0.1:{}"])
+def test_interfaces_and_source_addresses(place):
+    with listening("mqcore", "rep") as url:
+        status, out = diagnose("tcp://" + place.format(url.rpartition(":")[2]))
+    assert status == 0 and "127.0.0.1" in out.splitlines()[0], out
 
 
 def test_nobody_listens():
