@@ -169,7 +169,8 @@ class RemoteError(ClusterError):
 
 class TunnelClosed(ClusterError):
     """The tunnel has ended. `reason` is "eof" (the other side has sent all), "closed" (by either
-    side), "lost" (its link broke) or "refused"."""
+    side, before it had sent all), "fault" or "cancelled" (the other side's handler or `with` block
+    ended by an exception), "lost" (its link broke), "refused", or what reset() was given."""
 
     code = "tunnel_closed"
     hint = "open a new tunnel"

@@ -72,6 +72,7 @@ class Tunnel:
         self._entered = False       # it waits for its turn at its link
         self._open = False
         self._ended: TunnelClosed | None = None
+        self._own_end = False       # this side has closed it
 
     def __repr__(self) -> str:
         state = "closed" if self._ended else "opening" if not self._open else \
@@ -201,6 +202,7 @@ class Tunnel:
             raise
         if self._ended is None:
             self._unseen()
+            self._own_end = True
             self._end(TunnelClosed("this tunnel is closed", reason="closed"), tell=True)
 
     def reset(self, reason: str = "closed", text: str = "") -> None:
@@ -210,23 +212,37 @@ class Tunnel:
         if self._ended is None:
             self._send(frames.Reset(self._stream, self._opener, said_by(reason)[:frames.NAME],
                                     said_by(text)))
+            self._own_end = True
             self._end(TunnelClosed(text or "this tunnel is closed", reason=reason))
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            await self.aclose()
+        else:
+            await self._fail(error)
+
+    async def _fail(self, error: BaseException) -> None:
+        """Its user could not go on: the other side must not take what it has for all."""
+        if not self._node.loop.inherited:
+            self.reset("fault" if isinstance(error, Exception) else "cancelled",
+                       f"{type(error).__name__}: {said_by(error)}")
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while True:
             try:
                 message = await self.arecv()
             except TunnelClosed as closed:
-                if closed.reason in ("eof", "closed"):
+                if self._is_all(closed):
                     return
                 raise
             yield message
+
+    def _is_all(self, closed: TunnelClosed) -> bool:
+        """Whether nothing is missing: the other side has sent all, or this one wanted no more."""
+        return closed.reason == "eof" or closed.reason == "closed" and self._own_end
 
     # -- the same, blocking ------------------------------------------------------------------------
 
@@ -247,15 +263,18 @@ class Tunnel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._node.loop.end(self._fail, error)
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
             try:
                 message = self.recv()
             except TunnelClosed as closed:
-                if closed.reason in ("eof", "closed"):
+                if self._is_all(closed):
                     return
                 raise
             yield message

@@ -27,6 +27,7 @@ RESUME_MOST = 300.0
 UNFINISHED = 1 << 30    # bytes of messages of one member, of which the end has not come
 SHARED = 256 << 20      # bytes that the windows of a node's tunnels have together, while each has
 WINDOW_LEAST = 64 << 10     # at least this
+LEFT = 8                # the next one has up to an eighth of what is left of SHARED
 THREADS = 256           # tunnels whose plain (not async) handlers run at a node
 FINISHED = 4096         # tunnels that are over and whose other side may not know it yet
 
@@ -48,7 +49,8 @@ class Tunnels:
     def window(self) -> int:
         """Bytes that the next tunnel may hold each way: less where there are many, which may all
         be full."""
-        return max(WINDOW_LEAST, min(WINDOW, SHARED // (len(self.open) + 1)))
+        left = SHARED - sum(tunnel._flow.window for tunnel in self.open.values())
+        return max(WINDOW_LEAST, min(WINDOW, left // LEFT))
 
     def forget(self, tunnel: Tunnel) -> None:
         name = _name_of(tunnel)
@@ -266,15 +268,15 @@ class Opening:
     async def __aenter__(self) -> Tunnel:
         return await self._open()
 
-    async def __aexit__(self, *exc: object) -> None:
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self._tunnel is not None:
-            await self._tunnel.aclose()
+            await self._tunnel.__aexit__(kind, error, trace)
 
     def __enter__(self) -> Tunnel:
         tunnel: Tunnel = self._node.loop.call(
             self._open, undo=lambda made: self._node.loop.spawn(made.aclose))
         return tunnel
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self._tunnel is not None:
-            self._tunnel.close()
+            self._tunnel.__exit__(kind, error, trace)

@@ -13,7 +13,7 @@ from echoing import Echo
 import mqcore as mq
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
-from mqcore.cluster import frames, loops, tunnels
+from mqcore.cluster import frames, loops
 from mqcore.cluster.node import LOG
 
 pytestmark = pytest.mark.keeps(threads=4, why="trio keeps its threads for ten seconds")
@@ -381,17 +381,6 @@ def test_texts_that_no_frame_can_carry(once, key, text):
             assert not feed.received and await two.arequest("it", b"on", timeout=LIMIT) == b"on"
 
     once(main)
-
-
-def test_windows_shrink_with_the_number_of_tunnels():
-    held = tunnels.Tunnels(None)
-    sizes = []
-    for number in range(5000):
-        sizes.append(held.window())
-        held.open[number] = None
-    assert sizes[0] == 2 << 20 and sizes[-1] == tunnels.WINDOW_LEAST
-    assert sizes == sorted(sizes, reverse=True)
-    assert sum(sizes) < 1.5 * (1 << 30)
 
 
 class Plainly:
