@@ -242,7 +242,7 @@ def drop(node: Core) -> None:
     home = node.directory.me.link
     with ExitStack() as stack:      # from the last one to the first
         stack.callback(node.surveys.close)
-        for service in list(node.services.values()):
+        for service in (*node.services.values(), *node.stopped):
             stack.callback(service.drop)
         for feed in list(node.topics.feeds):
             stack.callback(feed.end)

@@ -277,6 +277,7 @@ class Gateway:
         for name in gone:
             service = offered.pop(name)
             service.draining = True
+            node.retire(service)
             if node.services.get(name) is service:
                 del node.services[name]
                 changed = True
@@ -435,7 +436,7 @@ async def _next_of(tunnel: Any) -> bytes | None:
     try:
         message: bytes = await tunnel.arecv()
     except TunnelClosed as closed:
-        if closed.reason not in ("eof", "closed"):
+        if not tunnel._is_all(closed):
             raise
         return None
     return message

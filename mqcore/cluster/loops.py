@@ -294,22 +294,24 @@ class AsyncioLoop(Loop):
     async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         asyncio: Any = sys.modules["asyncio"]
         result: Future[Any] = Future()
+        held = [self.lasting]       # whoever takes it out of the list releases it
 
         def run() -> None:
             try:
                 if result.set_running_or_notify_cancel():
                     _settle(result, copied.run, contained, function, *args)
             finally:
-                with suppress(NodeClosed):
-                    self._post(self.lasting.release)
+                with suppress(NodeClosed, IndexError):
+                    self._post(held.pop().release)
 
         await self.lasting.acquire()
         copied = copy_context()
         try:
             with beginning(self.leaving):
                 Thread(run, "mqcore-cluster").start()
-        except BaseException:
-            self.lasting.release()
+        except BaseException:       # the thread may run nevertheless
+            with suppress(IndexError):
+                held.pop().release()
             raise
         return await asyncio.wrap_future(result)
 

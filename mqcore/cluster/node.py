@@ -236,6 +236,10 @@ class Core:
 
     # -- what changes ------------------------------------------------------------------------------
 
+    def retire(self, service: Service) -> None:
+        """It is offered no longer. What it runs goes on."""
+        self.stopped = {one for one in {*self.stopped, service} if one.busy}
+
     def announce(self) -> None:
         """This node's services have changed: tell everybody."""
         offers = {}

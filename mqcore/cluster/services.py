@@ -375,6 +375,8 @@ class Service:
                              hint="one handler serves a name at a node; join a second node for "
                                   "another one")
         self.draining = self.node.draining
+        if other is not None:
+            self.node.retire(other)
         self.node.services[self.name] = self
         try:
             self.node.announce()
@@ -399,7 +401,7 @@ class Service:
         if self.node.services.get(self.name) is self:
             del self.node.services[self.name]
             self.node.announce()
-        self.node.stopped = {one for one in {*self.node.stopped, self} if one.busy}
+        self.node.retire(self)
 
     async def astop(self, timeout: float | None = 5.0) -> bool:
         """Take nothing new, wait up to `timeout` seconds for what runs. A handler that makes this

@@ -10,6 +10,7 @@ import pytest
 
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
+from mqcore.cluster.federation import Gateway
 from mqcore.errors import StateError
 
 pytestmark = pytest.mark.keeps(threads=12, why="trio keeps its threads for ten seconds")
@@ -207,6 +208,37 @@ def test_broadcasts_that_wait_behind_a_handler_that_stops_its_service_are_counte
 
     one = None
     run(main)
+
+
+def test_broadcasts_that_wait_at_a_stopped_service_when_its_node_leaves_are_counted(run, key):
+    async def main():
+        class Stuck:
+            async def broadcast(self, _):
+                await sleep(LIMIT)
+
+        async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=[net.url]) as one:
+            service = await one.aserve("heard", Stuck(), concurrency=1).astart()
+            await net.await_members("heard", timeout=LIMIT)
+            for _ in range(3):
+                await net.abroadcast("heard", b"")
+            assert await one.until(lambda: service.broadcasts.load == 3, LIMIT)
+            assert not await service.astop(0)
+        assert one.stats()["dropped"]["unheard"] == 2
+
+    run(main)
+
+
+def test_what_runs_under_a_name_that_a_gateway_takes_back_is_known(once, key):
+    async def main():
+        async with cluster.ajoin(key) as node:
+            services = [node.aserve(name, SimpleNamespace(request=print)) for name in ("a", "b")]
+            services[0].requests.running = 1
+            node.services.update((one.name, one) for one in services)
+            Gateway._withdraw(None, node, {one.name: one for one in services}, set())
+            assert node.services == {} and node.stopped == {services[0]}
+            services[0].requests.running = 0
+
+    once(main)
 
 
 def test_a_handler_that_stops_its_service_goes_on_when_that_starts_again(run, key):
