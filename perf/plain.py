@@ -14,6 +14,7 @@ import secured
 from timing import bodies
 
 CHUNK = 256 << 10  # raw, one way: bytes a system call
+RECORD = 16 << 10  # the same over TLS: bytes of its largest record
 
 
 @functools.cache
@@ -130,8 +131,8 @@ class Raw:
         pass
 
     def read_all(self, s: Stream, left: int) -> None:
-        """One way: the bytes the kernel moves, whatever the size of a message. Over TLS: a message
-        at a time, since `ssl` makes no more of larger pieces."""
+        """One way: the bytes the kernel moves, whatever the size of a message. Over TLS: a record
+        of 16 KiB or a message at a time, since `ssl` makes no more of larger pieces."""
         chunk = self.chunk(s)
         buffer = bytearray(chunk)
         while left > 0:
@@ -148,7 +149,7 @@ class Raw:
             left -= len(piece)
 
     def chunk(self, s: Stream) -> int:
-        return max(self.size, 1) if isinstance(s, Secured) else CHUNK
+        return max(self.size, RECORD) if isinstance(s, Secured) else CHUNK
 
 
 class Waiting:
