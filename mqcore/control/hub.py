@@ -374,18 +374,18 @@ def _at_exit() -> None:
     """At the end of a program: send what is queued, within linger, and report what could not be
     sent. The sockets of all contexts linger at the same time."""
     ending: list[tuple[Hub, list[Any]]] = []
-    lingering: list[Any] = []
+    lingering: list[tuple[Any, Any]] = []
     try:
         program_ends()          # before any of it is sealed
         _seal_all(ending)
         lingering += _in_use(ending)
         program_ends(max((math.inf if links.options["linger"] is None else links.options["linger"]
                           for _, its_own in ending for links in its_own), default=0))
-        side_by_side(*(links.close for links in lingering))
+        side_by_side(*(links.close for links, _ in lingering))
     except BaseException:       # Ctrl-C: what has not been sent stays behind, and is reported
         _despite_all(partial(_seal_all, ending))
         with ExitStack() as stack:
-            for links in lingering or _in_use(ending):
+            for links, _ in lingering or _in_use(ending):
                 stack.callback(_despite_all, partial(links.close, 0))
         raise
     finally:
@@ -406,9 +406,11 @@ def _seal_all(ending: list[tuple[Hub, list[Any]]]) -> None:
             ending.append((hub, [links for links in hub.sockets.values() if links.opened]))
 
 
-def _in_use(ending: list[tuple[Hub, list[Any]]]) -> list[Any]:
-    """Their user (such as a device's thread, which this ends) may release them meanwhile."""
-    return [links for _, its_own in ending for links in its_own if links.core is not None]
+def _in_use(ending: list[tuple[Hub, list[Any]]]) -> list[tuple[Any, Any]]:
+    """With their cores, which their user (such as a device's thread, which this ends) may release
+    meanwhile."""
+    found = [(links, links.core) for _, its_own in ending for links in its_own]
+    return [(links, core) for links, core in found if core is not None]
 
 
 def _despite_all(call: Callable[[], Any]) -> None:
