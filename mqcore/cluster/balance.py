@@ -7,9 +7,10 @@ that remain, two random ones are compared (power of two choices, Mitzenmacher 20
     latency x (requests in flight + load that the member reported + 1) / weight
 
 so that a slow or busy member gets less without a count for all. While nothing is in flight, the
-latency of a member halves every FADE seconds, so that one that was slow once is tried again, by one
-request. A burst after a pause thus goes to all. A member that has answered nothing yet is tried by
-one request at once, and if that gets no answer, by another one some seconds later.
+latency of a member halves every FADE seconds since it was last used, so that one that was slow once
+is tried again, by one request. A burst after a pause thus goes to all. A member that has answered
+nothing yet is tried by one request at once, and if that gets no answer, by another one some seconds
+later.
 
 With `key`, rendezvous hashing (Thaler and Ravishankar 1998) chooses instead: one key goes to one
 member as long as that member is there.
@@ -49,13 +50,13 @@ def faded(seconds: float) -> float:
 class Score:
     """What this node knows of one service at one member."""
 
-    __slots__ = ("asked", "at", "ejections", "failures", "in_flight", "latency", "load", "probe",
-                 "until")
+    __slots__ = ("at", "ejections", "failures", "in_flight", "latency", "load", "probe", "until",
+                 "used")
 
     def __init__(self) -> None:
         self.latency = 0.0      # seconds, smoothed; 0: unknown
         self.at = 0.0           # when it was last answered
-        self.asked = -NEVER     # when a request was last sent to it
+        self.used = -NEVER      # when a request or tunnel was last sent to it, or answered
         self.in_flight = 0      # of this node
         self.load = 0           # as last reported, of all nodes
         self.failures = 0       # in a row
@@ -65,7 +66,7 @@ class Score:
 
     def sent(self, now: float) -> None:
         self.in_flight += 1
-        self.asked = now
+        self.used = now
         if self.probe <= now:
             self.probe = now + PROBE
 
@@ -82,7 +83,7 @@ class Score:
         self.in_flight -= 1
         newest = 1 - (1 - SMOOTH) * faded(now - self.at)     # 1 after a pause
         self.latency += (newest if self.latency else 1) * (seconds - self.latency)
-        self.at = now
+        self.at = self.used = now
         self.load = load
         self.failures = 0
         if self.probe < NEVER:      # ejected before it got the link
@@ -125,12 +126,9 @@ class Score:
         if self.probe <= now:
             return 0.0
         others = max(0, self.load - self.in_flight)
-        if self.in_flight:
-            latency = self.latency or UNKNOWN
-        elif self.latency:
-            latency = self.expected(now)
-        else:       # a fast member beside it would keep it unknown
-            latency = UNKNOWN * faded(now - self.asked)
+        latency = self.latency or UNKNOWN
+        if not self.in_flight:      # a faster member beside it would keep it as it is, or unknown
+            latency *= faded(now - self.used)
         return latency * (self.in_flight + others + 1) / max(weight, 1e-9)
 
 

@@ -115,6 +115,8 @@ class Tunnels:
             ttl = 0 if limit is None else max(1, int((limit - now) * 1e6))
             tunnel._send(frames.Open(self.number, True, service, ttl, tunnel._flow.window,
                                      int(resume * 1e6), trace.to_text(trace.current())))
+            score = member.score(service)
+            score.sent(now)
             try:
                 while not tunnel._open and not tunnel._ended:
                     await tunnel._wait(tunnel._writers, limit, RequestTimeout(
@@ -123,6 +125,8 @@ class Tunnels:
             except BaseException:
                 tunnel.reset("cancelled", "the opener does not wait any longer")
                 raise
+            finally:
+                score.released()    # how long a tunnel lasts says nothing about the member
             if tunnel._open:
                 self.opened += 1
                 return tunnel

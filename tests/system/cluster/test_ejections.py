@@ -275,3 +275,47 @@ def test_one_slow_answer_among_many_says_little():
     answers(other, 0.0015, *(10 + n / 1000 for n in range(100)))
     answers(one, 0.002, 10.101)
     assert chosen(10.102) is one
+
+
+def test_a_member_that_refuses_gets_no_more_for_the_time_since_its_last_answer():
+    full, other, chosen = pair()
+    answers(full, 0.001, 10.0)
+    answers(other, 0.005, 10.0)
+    asked = 0
+    for number in range(1000):
+        now = 10 + number / 20
+        if chosen(now) is full:
+            asked += 1
+            full.known.sent(now)
+            full.known.refused(10_000)
+        else:
+            answers(other, 0.005, now + 0.005)
+    assert asked < 20
+
+
+def test_tunnels_go_by_weight_and_try_a_member_that_was_never_asked_like_requests(once, key):
+    """The heavier one gets most of a burst, and all of it does not go to one that is unknown."""
+    class Held:
+        def __init__(self):
+            self.tunnels = 0
+
+        async def request(self, req):
+            return b""
+
+        async def tunnel(self, tun):
+            self.tunnels += 1
+
+    async def main():
+        light, heavy = Held(), Held()
+        async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=[net.url]) as one, \
+                cluster.ajoin(key, seeds=[net.url]) as two, one.aserve("s", light), \
+                two.aserve("s", heavy, weight=10):
+            await net.await_members("s", 2, timeout=LIMIT)
+            for _ in range(20):
+                async with net.atunnel("s", timeout=LIMIT):
+                    pass
+            assert heavy.tunnels > 3 * light.tunnels and light.tunnels + heavy.tunnels == 20
+            known = next(one for one in net.members("s") if one.record.services["s"].weight > 1)
+            assert not known.score("s").in_flight
+
+    once(main)
