@@ -1,13 +1,15 @@
 """What the rows of `run.py` must hold, and what they are to reach.
 
 A budget is a ratio of mqcore's figure to that of another candidate in the same rounds, below 1
-better for a time, above 1 for a rate. `holds` leaves room for the noise of a busy or slow machine:
-if a run misses it, something broke, and `run.py` ends with status 1. `goal` is where the work goes;
-what misses it is listed.
+better for a time, above 1 for a rate. If the other figure is in another row, it is that of the
+medians. A row in which mqcore fails breaks its budgets. `holds` leaves room for the noise of a busy
+or slow machine: if a run misses it, something broke, and `run.py` ends with status 1. `goal` is
+where the work goes; what misses it is listed.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import NamedTuple
 
@@ -100,16 +102,16 @@ BUDGETS = [
 class Judged(NamedTuple):
     budget: Budget
     other: str  # the candidate
-    ratios: list[float]  # round by round
+    ratios: list[float]  # round by round; none: mqcore has failed
     less: bool  # is less better?
 
     @property
     def ratio(self) -> float:
-        return statistics.median(self.ratios)
+        return statistics.median(self.ratios) if self.ratios else math.nan
 
     def meets(self, limit: float | None) -> bool:
-        if limit is None:
-            return True
+        if limit is None or not self.ratios:
+            return bool(self.ratios)
         return self.ratio <= limit if self.less else self.ratio >= limit
 
 
@@ -130,9 +132,13 @@ def judge(budget: Budget, rows: dict[str, dict]) -> Judged | None:
     less = budget.figure == CPU or entry.get("less_is_better", entry.get("kind") == "lat")
     other = fastest(beside, less) if budget.to == PEERS else budget.to
     ours, theirs = values(entry, OURS, budget.figure), values(beside, other, budget.figure)
+    if "error" in entry["summary"].get(OURS, {}):
+        return Judged(budget, other, [], less)
     if not ours or not theirs:
         return None
-    return Judged(budget, other, [a / b for a, b in zip(ours, theirs, strict=False)], less)
+    if budget.other_row:
+        ours, theirs = [statistics.median(ours)], [statistics.median(theirs)]
+    return Judged(budget, other, [a / b for a, b in zip(ours, theirs, strict=True)], less)
 
 
 def values(entry: dict, library: str, figure: str) -> list[float]:
@@ -159,8 +165,8 @@ def line(one: Judged) -> str:
     figure = {"value": "p50" if "free" in budget.row else "", P99: "p99", CPU: "CPU"}[budget.figure]
     holds = "" if budget.holds is None else f"{budget.holds:g}"
     to = " of ".join(filter(None, (report.label(one.other), budget.other_row)))
-    cells = (budget.row, figure, to, f"{one.ratio:.2f}",
-             f"{min(one.ratios):.2f} to {max(one.ratios):.2f}", holds, f"{budget.goal:g}",
+    spread = f"{min(one.ratios):.2f} to {max(one.ratios):.2f}" if one.ratios else "it failed"
+    cells = (budget.row, figure, to, f"{one.ratio:.2f}", spread, holds, f"{budget.goal:g}",
              state(one))  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
@@ -175,7 +181,7 @@ def summary(some: list[Judged]) -> str:
     lines = [f"goals: {states.count('reached')} of {len(some)} reached"]
     for one, found in zip(some, states, strict=True):
         if found != "reached":
-            limit = one.budget.goal if found == "missed" else one.budget.holds
+            limit = one.budget.holds if one.budget.holds and found != "missed" else one.budget.goal
             what = one.budget.row + {"value": "", P99: ", p99", CPU: ", CPU"}[one.budget.figure]
             lines.append(f"{found.strip('*')}: {what}: {one.ratio:.2f} of {report.label(one.other)}"
                          f", {'at most' if one.less else 'at least'} {limit:g}")  # fmt: skip

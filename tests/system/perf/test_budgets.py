@@ -77,6 +77,15 @@ def test_what_was_not_measured_is_not_judged(budgets, monkeypatch, row):
     assert judge(budgets, monkeypatch, budget, row) == []
 
 
+@pytest.mark.parametrize("holds", [1.5, None])
+def test_a_row_in_which_mqcore_fails_breaks_its_budgets(budgets, monkeypatch, holds):
+    row = pair("a row", pyzmq=[1.0])
+    row["runs"]["mqcore"], row["summary"]["mqcore"] = [{"error": "it died"}], {"error": "it died"}
+    some = judge(budgets, monkeypatch, budgets.Budget("a row", "pyzmq", holds, 4.0), row)
+    assert budgets.broken(some) and "it failed" in budgets.table(some)
+    assert "broken: a row" in budgets.summary(some)
+
+
 def test_each_budget_has_its_row(budgets):
     import run as runner
 
