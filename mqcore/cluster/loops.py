@@ -294,7 +294,7 @@ class AsyncioLoop(Loop):
     async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         asyncio: Any = sys.modules["asyncio"]
         result: Future[Any] = Future()
-        held = [self.lasting]       # whoever takes it out of the list releases it
+        held = [self.lasting]       # the one that takes it out of the list releases it
 
         def run() -> None:
             try:

@@ -23,13 +23,13 @@ from mqcore.base.virtual import monotonic
 from mqcore.base.waits import Busy, Released, start_behind
 from mqcore.control import events, inproc
 from mqcore.control.connector import Connector
+from mqcore.control.hub import MAX_FAILURES
 from mqcore.control.listener import Listener
 from mqcore.control.peers import Peers
 from mqcore.control.resolving import Follower
 from mqcore.control.stats import CloseReport, PeerStats, drops_of
 from mqcore.errors import ContextClosed, SocketClosed, StateError, UsageError
 
-MAX_FAILURES = 100  # interruptions and errors that one close() survives
 AT_REST = AtRest(ContextClosed, SocketClosed)
 
 

@@ -33,7 +33,7 @@ from mqcore.control.loop import ControlLoop
 from mqcore.errors import ContextClosed, Forked, StateError, UsageError
 
 HUBS: Living[Hub] = Living()  # for fork and exit
-MAX_FAILURES = 100  # interruptions and errors that a step of the program's end survives
+MAX_FAILURES = 100  # interruptions and errors that one close(), or step of the end, survives
 AGAIN = 0.1  # seconds between two attempts to start a thread that a guest needs
 PIN_CHECK = 0.02  # seconds between checks for Python objects that the data plane has released
 

@@ -16,21 +16,23 @@ class Disk(Exception):
     pass
 
 
-class Store:
-    """What each tunnel has brought, and how it ended."""
+async def read(tunnel, found):
+    """What it brings, and how it ends."""
+    try:
+        async for message in tunnel:
+            found.append(message)
+        found.append("all")
+    except cluster.TunnelClosed as closed:
+        found.append(closed.reason)
 
+
+class Store:
     def __init__(self):
         self.got = []
 
     async def tunnel(self, tun):
-        found = []
-        self.got.append(found)
-        try:
-            async for message in tun:
-                found.append(message)
-            found.append("all")
-        except cluster.TunnelClosed as closed:
-            found.append(closed.reason)
+        self.got.append([])
+        await read(tun, self.got[-1])
 
 
 @pytest.mark.parametrize(("how", "seen"), [
@@ -105,12 +107,7 @@ def test_what_the_opener_sees(run, key, how, seen):
                 one.aserve("source", Source()):
             await net.await_members("source", timeout=LIMIT)
             async with net.atunnel("source", timeout=LIMIT) as tunnel:
-                try:
-                    async for message in tunnel:
-                        found.append(message)
-                    found.append("all")
-                except cluster.TunnelClosed as closed:
-                    found.append(closed.reason)
+                await read(tunnel, found)
         assert found == [b"1 of 2", seen]
 
     run(main)
@@ -118,21 +115,16 @@ def test_what_the_opener_sees(run, key, how, seen):
 
 def test_a_side_that_has_closed_the_tunnel_itself_misses_nothing(once, key):
     async def main():
-        store, ended = Store(), []
+        store, found = Store(), []
         async with cluster.ajoin(key) as net, cluster.ajoin(key, seeds=[net.url]) as one, \
                 one.aserve("store", store):
             await net.await_members("store", timeout=LIMIT)
             async with net.atunnel("store", timeout=LIMIT) as tunnel:
-                async def read():
-                    async for _ in tunnel:
-                        pass
-                    ended.append(True)
-
-                reader = asyncio.create_task(read())
+                reader = asyncio.create_task(read(tunnel, found))
                 await sleep(0)
                 tunnel.reset()
                 await asyncio.wait_for(reader, LIMIT)
-        assert ended == [True]
+        assert found == ["all"]
 
     once(main)
 
@@ -145,4 +137,5 @@ def test_the_windows_of_many_tunnels_share_what_a_node_holds():
         tunnels.open[number] = SimpleNamespace(_flow=SimpleNamespace(window=window))
     sizes = [tunnel._flow.window for tunnel in tunnels.open.values()]
     assert sizes[:120] == [WINDOW] * 120 and sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == WINDOW_LEAST and sum(sizes) < 1.5 * (1 << 30)
     assert sum(size for size in sizes if size > WINDOW_LEAST) <= SHARED
